@@ -1,1 +1,71 @@
-//! Lock.
+//! A lock that holds across machines, and never lies about it.
+//!
+//! ```text
+//!   Locker ── lock(name) ──▶ Guard ── extend, remaining, release      what you touch
+//!      │                       │
+//!      └───────── drive ───────┘       rounds in flight: ask all nodes at once, stop at a majority
+//!                   │
+//!           quorlock-protocol          the rules: who won, until when
+//!                   │
+//!                 node                 one authority each: Redis, Valkey, memory
+//! ```
+//!
+//! # What it promises, and what no lock can
+//!
+//! At most one client at a time is inside the validity that its [`Guard`] reports, while clocks run
+//! at nearly the same rate and nodes do not forget what they granted. It **cannot** be promised, by
+//! any lock with a timeout, that a client which is paused in the middle of its work will not act
+//! late: ask [`Guard::is_held`] before anything that cannot be undone, and have the resource itself
+//! refuse late writes where a double would corrupt it.
+//!
+//! # Example
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use std::sync::Arc;
+//! use quorlock::Locker;
+//! # use quorlock::node::memory::MemoryNode;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), quorlock::Error> {
+//! # let nodes = || (0..3).map(|_| Arc::new(MemoryNode::new()) as Arc<dyn quorlock::node::Node>);
+//! let locker = Locker::builder()
+//! # ; let urls = |b: quorlock::Builder| b.with_nodes(nodes()); let locker = urls(locker)
+//!     // .nodes(["redis://a", "redis://b", "redis://c"])
+//!     .ttl(Duration::from_secs(10))
+//!     .connect()
+//!     .await?;
+//!
+//! let guard = locker.lock("orders/42").wait(Duration::from_secs(5)).await?;
+//! assert!(guard.is_held());
+//! // … the work, in less than guard.remaining(), or with guard.extend() on the way …
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Which names to use, how to choose the TTL and what happens when nodes fail stands in the
+//! documentation of [`Locker`] and [`Guard`].
+
+mod builder;
+mod core;
+mod drive;
+mod error;
+mod guard;
+mod lock;
+mod locker;
+mod name;
+pub mod node;
+pub mod runtime;
+mod settings;
+mod token;
+
+pub use builder::Builder;
+pub use drive::{NodeRelease, NodeReleaseState, NodeStatus, Released, Status};
+pub use error::{Error, Loss, NodeAnswer, NodeAnswers};
+pub use guard::{Extending, Guard, GuardState, Releasing};
+pub use lock::{Lock, Locking};
+pub use locker::Locker;
+pub use name::{MAX_NAME_BYTES, Name};
+pub use settings::{MIN_TTL, Settings};
+pub use token::Token;

@@ -1,0 +1,46 @@
+//! How long to wait before the next attempt.
+
+use core::time::Duration;
+
+use crate::Defeat;
+
+/// Random delays that keep contenders from meeting again and again.
+///
+/// After a *split* vote nobody may hold the lock, so the next attempt comes within a few rounds,
+/// and the spread only has to be wide enough for one contender to get ahead of the others. While
+/// the lock is *taken* the spread grows up to `longest`, so that waiters do not wear the nodes
+/// out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// The widest spread of a delay.
+    pub longest: Duration,
+}
+
+/// The spread after the first attempt that found the lock taken.
+const FIRST_SPREAD: Duration = Duration::from_millis(8);
+/// The narrowest spread after a split vote, in rounds.
+const SPLIT_ROUNDS: u32 = 4;
+
+impl Backoff {
+    /// The delay before attempt number `attempt` + 1, where the last one took `round` and ended in
+    /// `defeat`. Every bit of `random` has to be drawn anew.
+    ///
+    /// It is never shorter than a round: a contender that tries again while its own release is
+    /// still under way would meet itself.
+    #[must_use]
+    pub fn delay(&self, attempt: u32, round: Duration, defeat: Defeat, random: u64) -> Duration {
+        let doublings = 1u32.checked_shl(attempt.saturating_sub(1).min(16)).unwrap_or(u32::MAX);
+        let first = match defeat {
+            Defeat::Split => round.saturating_mul(SPLIT_ROUNDS),
+            _ => FIRST_SPREAD,
+        };
+        let spread = first.saturating_mul(doublings).min(self.longest);
+        round.saturating_add(share(spread, random))
+    }
+}
+
+/// `random / 2⁶⁴` of `spread`.
+fn share(spread: Duration, random: u64) -> Duration {
+    let nanos = (spread.as_nanos().min(u128::from(u64::MAX)) * u128::from(random)) >> 64;
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}

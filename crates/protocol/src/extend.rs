@@ -1,0 +1,85 @@
+//! The round that makes a lease last longer.
+
+use crate::{Moment, Quorum, Tally, Terms, Vote};
+
+/// One attempt to extend a lease on all nodes.
+///
+/// It counts only if enough nodes extended the record *before the old deadline*: after it somebody
+/// else may have held the name in between. A round that fails takes nothing away: the lease is
+/// valid until its old deadline, as before.
+#[derive(Debug, Clone)]
+pub struct Extend {
+    tally: Tally,
+    old_deadline: Moment,
+    new_deadline: Moment,
+    outcome: Option<ExtendOutcome>,
+}
+
+/// How an extension ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExtendOutcome {
+    /// The lease lasts until then.
+    Renewed {
+        /// The new end of the validity, never earlier than the old one.
+        valid_until: Moment,
+    },
+    /// A majority says the record is not ours, or the old deadline has passed. Final.
+    Lost,
+    /// Neither: valid until the old deadline. A late answer may still turn it into one of the
+    /// other two.
+    Unknown,
+}
+
+impl Extend {
+    /// An extension whose first byte left after `sent`, of a lease that is valid until
+    /// `old_deadline`.
+    #[must_use]
+    pub fn new(quorum: Quorum, terms: &Terms, sent: Moment, old_deadline: Moment) -> Self {
+        Self {
+            tally: Tally::new(quorum),
+            old_deadline,
+            new_deadline: terms.valid_until(sent).max(old_deadline),
+            outcome: None,
+        }
+    }
+
+    /// Takes a vote in. Returns the outcome with the vote that decides or changes it.
+    pub fn vote(&mut self, node: usize, vote: Vote, now: Moment) -> Option<ExtendOutcome> {
+        if !self.tally.record(node, vote) || self.is_final() {
+            return None;
+        }
+        let quorum = self.tally.quorum();
+        let decided = if now >= self.old_deadline {
+            ExtendOutcome::Lost
+        } else if self.tally.enough_yes() {
+            ExtendOutcome::Renewed { valid_until: self.new_deadline }
+        } else if self.tally.no().len() >= quorum.enough() {
+            ExtendOutcome::Lost
+        } else if self.tally.too_many_others() {
+            ExtendOutcome::Unknown
+        } else {
+            return None;
+        };
+        if self.outcome == Some(decided) {
+            return None;
+        }
+        self.outcome = Some(decided);
+        self.outcome
+    }
+
+    /// How it ended, if it has.
+    #[must_use]
+    pub const fn outcome(&self) -> Option<ExtendOutcome> {
+        self.outcome
+    }
+
+    /// Who said what so far.
+    #[must_use]
+    pub const fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    const fn is_final(&self) -> bool {
+        matches!(self.outcome, Some(ExtendOutcome::Renewed { .. } | ExtendOutcome::Lost))
+    }
+}

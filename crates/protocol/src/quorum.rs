@@ -1,0 +1,80 @@
+//! The two thresholds of a vote.
+
+/// The largest number of nodes a lock can be spread over.
+pub const MAX_NODES: usize = 63;
+
+/// How many of N nodes are enough, and how many refusals are too many.
+///
+/// | N | enough | too many |
+/// | --- | --- | --- |
+/// | 1 | 1 | 1 |
+/// | 2 | 2 | 1 |
+/// | 3 | 2 | 2 |
+/// | 4 | 3 | 2 |
+/// | 5 | 3 | 3 |
+///
+/// With an even N the two differ: two of four votes are not a majority, and two of four refusals
+/// already make one impossible. An even N therefore survives no more failures than N − 1 would.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quorum {
+    nodes: usize,
+}
+
+impl Quorum {
+    /// The quorum of `nodes` nodes; `None` unless there are between 1 and [`MAX_NODES`] of them.
+    #[must_use]
+    pub const fn of(nodes: usize) -> Option<Self> {
+        if nodes == 0 || nodes > MAX_NODES { None } else { Some(Self { nodes }) }
+    }
+
+    /// N.
+    #[must_use]
+    pub const fn nodes(self) -> usize {
+        self.nodes
+    }
+
+    /// So many votes win: any two such sets share a node.
+    #[must_use]
+    pub const fn enough(self) -> usize {
+        self.nodes / 2 + 1
+    }
+
+    /// So many nodes that did not vote for us leave too few others to win.
+    #[must_use]
+    pub const fn too_many(self) -> usize {
+        self.nodes - self.enough() + 1
+    }
+
+    /// How many nodes may fail while locks can still be taken.
+    #[must_use]
+    pub const fn may_fail(self) -> usize {
+        self.nodes - self.enough()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_quorums_always_share_a_node_and_the_thresholds_meet() {
+        for nodes in 1..=MAX_NODES {
+            let quorum = Quorum::of(nodes).unwrap();
+            assert!(2 * quorum.enough() > nodes, "two disjoint quorums of {nodes}");
+            assert!(2 * (quorum.enough() - 1) <= nodes, "more than needed of {nodes}");
+            // One refusal fewer than too many leaves just enough nodes.
+            assert_eq!(nodes - (quorum.too_many() - 1), quorum.enough());
+        }
+        assert_eq!(Quorum::of(0), None);
+        assert_eq!(Quorum::of(MAX_NODES + 1), None);
+    }
+
+    #[test]
+    fn an_even_number_of_nodes_survives_no_more_than_one_less() {
+        for nodes in [2, 4, 6, 8] {
+            let even = Quorum::of(nodes).unwrap();
+            let odd = Quorum::of(nodes - 1).unwrap();
+            assert_eq!(even.may_fail(), odd.may_fail());
+        }
+    }
+}

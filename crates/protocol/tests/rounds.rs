@@ -1,0 +1,236 @@
+//! The rounds against a naive reading of their rules: N from 1 to 9, votes in any order, at any
+//! time, said twice, or said after the decision.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use quorlock_protocol::{
+    Acquire, AcquireOutcome, Defeat, Drift, Extend, ExtendOutcome, Moment, Quorum, Release,
+    ReleaseOutcome, Terms, Vote,
+};
+
+/// A vote, the node it comes from, and how long after the sending it arrives.
+type Ballot = (usize, Vote, u64);
+
+fn vote() -> impl Strategy<Value = Vote> {
+    prop_oneof![
+        3 => Just(Vote::Yes),
+        2 => Just(Vote::No),
+        1 => Just(Vote::NotSent),
+        1 => Just(Vote::Silent),
+        1 => Just(Vote::Unknown),
+    ]
+}
+
+/// Ballots in the order in which they arrive; nodes may vote several times, or not at all, and one
+/// number may be that of no node.
+fn ballots(nodes: usize) -> impl Strategy<Value = Vec<Ballot>> {
+    prop::collection::vec((0..=nodes, vote(), 0..200u64), 0..30).prop_map(|mut ballots| {
+        ballots.sort_by_key(|(_, _, at_ms)| *at_ms);
+        ballots
+    })
+}
+
+fn terms(ttl_ms: u64) -> Terms {
+    Terms {
+        ttl: Duration::from_millis(ttl_ms),
+        drift: Drift { base: Duration::from_millis(2), per_mille: 100 },
+        margin: Duration::ZERO,
+    }
+}
+
+const SENT: Moment = Moment::from_nanos(1_000_000_000_000);
+
+fn at(ms: u64) -> Moment {
+    SENT.after(Duration::from_millis(ms))
+}
+
+/// The word that counts for each node after the given ballots.
+fn words(nodes: usize, ballots: &[Ballot]) -> Vec<Option<Vote>> {
+    let mut words = vec![None; nodes];
+    for &(node, vote, _) in ballots.iter().filter(|ballot| ballot.0 < nodes) {
+        if matches!(words[node], None | Some(Vote::Silent)) {
+            words[node] = Some(vote);
+        }
+    }
+    words
+}
+
+fn count(words: &[Option<Vote>], vote: Vote) -> usize {
+    words.iter().filter(|word| **word == Some(vote)).count()
+}
+
+fn others(words: &[Option<Vote>]) -> usize {
+    words.iter().flatten().filter(|vote| **vote != Vote::Yes).count()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_acquisition_is_decided_once_at_the_first_moment_it_can_be(
+        (nodes, ballots) in (1..=9usize).prop_flat_map(|n| (Just(n), ballots(n))),
+        ttl_ms in 10..200u64,
+        least_ms in 0..50u64,
+    ) {
+        let quorum = Quorum::of(nodes).unwrap();
+        let terms = terms(ttl_ms);
+        let least = Duration::from_millis(least_ms);
+        let mut round = Acquire::new(quorum, &terms, SENT, least);
+        let mut decided = None;
+        for (index, &(node, vote, at_ms)) in ballots.iter().enumerate() {
+            let outcome = round.vote(node, vote, at(at_ms));
+            let words = words(nodes, &ballots[..=index]);
+            let yes = count(&words, Vote::Yes);
+            if decided.is_some() {
+                prop_assert_eq!(outcome, None, "decided twice");
+                continue;
+            }
+            let in_time = at(at_ms) < terms.valid_until(SENT).before(least);
+            match outcome {
+                Some(AcquireOutcome::Won { valid_until }) => {
+                    prop_assert!(yes >= quorum.enough() && in_time);
+                    prop_assert_eq!(valid_until, terms.valid_until(SENT));
+                }
+                Some(AcquireOutcome::Lost(Defeat::TooLate)) => {
+                    prop_assert!(yes >= quorum.enough() && !in_time);
+                }
+                Some(AcquireOutcome::Lost(defeat)) => {
+                    prop_assert!(yes < quorum.enough());
+                    prop_assert!(others(&words) > nodes - quorum.enough());
+                    prop_assert_eq!(
+                        defeat == Defeat::Taken,
+                        count(&words, Vote::No) >= quorum.enough()
+                    );
+                }
+                None => {
+                    prop_assert!(yes < quorum.enough(), "won and not said");
+                    prop_assert!(others(&words) <= nodes - quorum.enough(), "lost and not said");
+                }
+            }
+            decided = outcome;
+        }
+        prop_assert_eq!(round.outcome(), decided);
+        // Whatever was decided, the tally knows every node that may hold a record of ours.
+        let words = words(nodes, &ballots);
+        for (node, word) in words.iter().enumerate() {
+            let cannot = matches!(word, Some(Vote::No | Vote::NotSent));
+            prop_assert_eq!(round.tally().may_have_run(node), !cannot);
+        }
+    }
+
+    #[test]
+    fn nodes_that_grant_a_name_once_never_let_two_win(
+        owners in prop::collection::vec(0..3usize, 1..=9),
+        order in any::<prop::sample::Index>(),
+    ) {
+        let quorum = Quorum::of(owners.len()).unwrap();
+        let winners = (0..2).filter(|client| {
+            let mut round = Acquire::new(quorum, &terms(1_000), SENT, Duration::ZERO);
+            let start = order.index(owners.len());
+            for step in 0..owners.len() {
+                let node = (start + step) % owners.len();
+                let vote = if owners[node] == *client { Vote::Yes } else { Vote::No };
+                round.vote(node, vote, at(1));
+            }
+            matches!(round.outcome(), Some(AcquireOutcome::Won { .. }))
+        });
+        prop_assert!(winners.count() <= 1);
+    }
+
+    #[test]
+    fn an_extension_counts_only_before_the_old_deadline_and_never_shortens(
+        (nodes, ballots) in (1..=9usize).prop_flat_map(|n| (Just(n), ballots(n))),
+        ttl_ms in 10..200u64,
+        old_ms in 0..200u64,
+    ) {
+        let quorum = Quorum::of(nodes).unwrap();
+        let old = at(old_ms);
+        let mut round = Extend::new(quorum, &terms(ttl_ms), SENT, old);
+        let mut last = None;
+        for (index, &(node, vote, at_ms)) in ballots.iter().enumerate() {
+            let now = at(at_ms);
+            let words = words(nodes, &ballots[..=index]);
+            let (yes, no) = (count(&words, Vote::Yes), count(&words, Vote::No));
+            let outcome = round.vote(node, vote, now);
+            match outcome {
+                Some(ExtendOutcome::Renewed { valid_until }) => {
+                    prop_assert!(now < old && yes >= quorum.enough());
+                    prop_assert!(valid_until >= old);
+                    prop_assert!(valid_until <= terms(ttl_ms).valid_until(SENT).max(old));
+                }
+                Some(ExtendOutcome::Lost) => prop_assert!(now >= old || no >= quorum.enough()),
+                Some(ExtendOutcome::Unknown) => {
+                    prop_assert!(now < old && no < quorum.enough() && yes < quorum.enough());
+                    prop_assert!(others(&words) > nodes - quorum.enough());
+                }
+                None => {}
+            }
+            if matches!(last, Some(ExtendOutcome::Renewed { .. } | ExtendOutcome::Lost)) {
+                prop_assert_eq!(outcome, None, "a final outcome was changed");
+            }
+            if words.iter().all(Option::is_some) {
+                prop_assert!(round.outcome().is_some(), "all have spoken and nothing is decided");
+            }
+            last = round.outcome();
+        }
+    }
+
+    #[test]
+    fn a_late_answer_still_renews_in_time(nodes in 1..=9usize) {
+        let quorum = Quorum::of(nodes).unwrap();
+        let mut round = Extend::new(quorum, &terms(100), SENT, at(80));
+        for node in 0..nodes {
+            round.vote(node, Vote::Silent, at(10));
+        }
+        prop_assert_eq!(round.outcome(), Some(ExtendOutcome::Unknown));
+        let late = (0..nodes).filter_map(|node| round.vote(node, Vote::Yes, at(79))).count();
+        prop_assert_eq!(late, 1);
+        let renewed = matches!(round.outcome(), Some(ExtendOutcome::Renewed { .. }));
+        prop_assert!(renewed);
+    }
+
+    #[test]
+    fn a_release_says_what_a_count_of_the_answers_says(
+        (nodes, ballots) in (1..=9usize).prop_flat_map(|n| (Just(n), ballots(n))),
+    ) {
+        let quorum = Quorum::of(nodes).unwrap();
+        let mut round = Release::new(quorum);
+        let mut decided = None;
+        for (index, &(node, vote, _)) in ballots.iter().enumerate() {
+            let outcome = round.vote(node, vote);
+            let words = words(nodes, &ballots[..=index]);
+            if decided.is_some() {
+                prop_assert_eq!(outcome, None);
+                continue;
+            }
+            let yes = count(&words, Vote::Yes);
+            let held_at_most = nodes - count(&words, Vote::No);
+            let expected = if yes >= quorum.enough() {
+                Some(ReleaseOutcome::Released)
+            } else if held_at_most < quorum.enough() {
+                Some(ReleaseOutcome::AlreadyLost)
+            } else if words.iter().all(Option::is_some) {
+                Some(ReleaseOutcome::Partial)
+            } else {
+                None
+            };
+            prop_assert_eq!(outcome, expected);
+            decided = outcome;
+        }
+    }
+}
+
+#[test]
+fn giving_up_ends_a_round_once_and_later_grants_do_not_win_it() {
+    let quorum = Quorum::of(3).unwrap();
+    let mut round = Acquire::new(quorum, &terms(100), SENT, Duration::ZERO);
+    assert_eq!(round.abandon(), Some(AcquireOutcome::Lost(Defeat::Abandoned)));
+    assert_eq!(round.abandon(), None);
+    for node in 0..3 {
+        assert_eq!(round.vote(node, Vote::Yes, at(1)), None);
+    }
+    assert_eq!(round.outcome(), Some(AcquireOutcome::Lost(Defeat::Abandoned)));
+    assert_eq!(round.tally().yes().len(), 3);
+    assert_eq!(round.sent(), SENT);
+}

@@ -1,0 +1,240 @@
+//! Setting a locker up.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::Error;
+use crate::core::{Core, Pending};
+use crate::error::{NodeAnswer, NodeAnswers};
+use crate::locker::Locker;
+use crate::node::{Failure, FailureKind, Node, Setting, from_url};
+use crate::runtime::{Runtime, TokioRuntime};
+use crate::settings::{Settings, default_node_limit};
+use quorlock_protocol::{Backoff, Drift, MAX_NODES, Quorum};
+
+/// Sets a [`Locker`] up. Every default stands in [`Settings`].
+#[derive(Default)]
+#[must_use = "a builder does nothing until connect"]
+pub struct Builder {
+    urls: Vec<String>,
+    nodes: Vec<Arc<dyn Node>>,
+    settings: Settings,
+    node_limit: Option<Duration>,
+    drift: Option<Drift>,
+    runtime: Option<Arc<dyn Runtime>>,
+}
+
+impl Builder {
+    /// Adds nodes by URL: `redis://[user:password@]host[:port][/db]`, `rediss://…` with TLS
+    /// (feature `tls`; `?ca=FILE` for an authority of your own), `redis+unix:///path[?db=N]`;
+    /// `valkey` may stand for `redis`.
+    pub fn nodes<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
+        self.urls.extend(urls.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds nodes of your own making.
+    pub fn with_nodes(mut self, nodes: impl IntoIterator<Item = Arc<dyn Node>>) -> Self {
+        self.nodes.extend(nodes);
+        self
+    }
+
+    /// How long a node keeps a lock unless it is extended. Default: 10 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.settings.ttl = ttl;
+        self
+    }
+
+    /// The longest TTL that any lock may ask for. Default: 30 s.
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
+        self.settings.max_ttl = max_ttl;
+        self
+    }
+
+    /// How long a round waits for a node. Default: 50 ms, or a twentieth of the TTL if that is
+    /// less.
+    pub fn node_limit(mut self, limit: Duration) -> Self {
+        self.node_limit = Some(limit);
+        self
+    }
+
+    /// How long one attempt to connect to a node may take. Default: 1 s.
+    pub fn connect_limit(mut self, limit: Duration) -> Self {
+        self.settings.connect_limit = limit;
+        self
+    }
+
+    /// How far clocks may run apart during one lease. Default: what the nodes ask for; on Redis
+    /// 2 ms and 10 % of the TTL, since a daemon that slews a clock may run it 8 % off.
+    pub fn drift(mut self, drift: Drift) -> Self {
+        self.drift = Some(drift);
+        self
+    }
+
+    /// The widest spread of the random delay between two attempts. Default: 200 ms.
+    pub fn longest_retry_delay(mut self, longest: Duration) -> Self {
+        self.settings.retry = Backoff { longest };
+        self
+    }
+
+    /// What is put before each name to make the key on a Redis node. Default: nothing, so that
+    /// every Redlock library in any language shares the lock.
+    pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
+        self.settings.prefix = prefix.as_ref().to_vec();
+        self
+    }
+
+    /// Another source of time, tasks and randomness than tokio and the operating system.
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Checks the settings, connects to the nodes, and returns as soon as a majority is ready and
+    /// the others have had a moment to be. Nodes that are not ready are tried again and again in
+    /// the background.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`]: settings that do not fit together, a URL that cannot be read, or one
+    ///   server behind two URLs.
+    /// - [`Error::NoQuorum`]: fewer than a majority of the nodes can be used; it says why.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, unless [`runtime`](Self::runtime) was given.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections again.
+    pub async fn connect(mut self) -> Result<Locker, Error> {
+        let count = self.urls.len() + self.nodes.len();
+        let Some(quorum) = Quorum::of(count) else {
+            return Err(wrong_number_of_nodes(count));
+        };
+        let settings = &mut self.settings;
+        settings.node_limit = self.node_limit.unwrap_or(default_node_limit(settings.ttl));
+        settings.check()?;
+        if let Some(warning) = Settings::warning_for(quorum) {
+            tracing::warn!("{warning}");
+        }
+        let runtime = self.runtime.take().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
+        let setting = Setting::new(&self.settings, Arc::clone(&runtime));
+        for (index, url) in self.urls.iter().enumerate() {
+            self.nodes.push(from_url(index, url, &setting)?);
+        }
+        for node in &self.nodes {
+            let needs = node.capabilities();
+            let settings = &mut self.settings;
+            settings.margin = settings.margin.max(needs.margin);
+            settings.drift.base = settings.drift.base.max(needs.drift.base);
+            settings.drift.per_mille = settings.drift.per_mille.max(needs.drift.per_mille);
+        }
+        self.settings.drift = self.drift.unwrap_or(self.settings.drift);
+        self.settings.check()?;
+
+        let core = Core {
+            nodes: self.nodes.into(),
+            quorum,
+            settings: self.settings,
+            runtime,
+            closed: AtomicBool::new(false),
+            releases: Pending::default(),
+        };
+        check_ready(&core, &wait_ready(&core).await)?;
+        Ok(Locker::new(core))
+    }
+}
+
+/// How each node's first attempt to connect ended; `None` if it still goes on.
+type Readiness = Vec<Option<Result<(), Failure>>>;
+
+async fn wait_ready(core: &Core) -> Readiness {
+    let mut waiting: Vec<_> = core.nodes.iter().map(|node| node.ready()).collect();
+    let mut ready: Readiness = vec![None; waiting.len()];
+    let mut end = core.runtime.sleep(core.settings.connect_limit);
+    let mut majority = false;
+    poll_fn(|cx| {
+        for (slot, future) in ready.iter_mut().zip(&mut waiting) {
+            if slot.is_none()
+                && let Poll::Ready(result) = future.as_mut().poll(cx)
+            {
+                *slot = Some(result);
+            }
+        }
+        if ready.iter().all(Option::is_some) {
+            return Poll::Ready(());
+        }
+        let count = ready.iter().filter(|slot| matches!(slot, Some(Ok(())))).count();
+        if !majority && count >= core.quorum.enough() {
+            majority = true;
+            end = core.runtime.sleep(core.settings.node_limit);
+        }
+        end.as_mut().poll(cx)
+    })
+    .await;
+    ready
+}
+
+fn check_ready(core: &Core, ready: &Readiness) -> Result<(), Error> {
+    let limit = core.settings.connect_limit;
+    let slow = || {
+        let text = format!("not connected after {limit:?}; is it up, and is the address right?");
+        Failure::new(FailureKind::Unreachable, text)
+    };
+    let failures: Vec<NodeAnswer> = ready
+        .iter()
+        .enumerate()
+        .filter_map(|(index, result)| {
+            let failure = match result {
+                Some(Ok(())) => return None,
+                Some(Err(failure)) => failure.clone(),
+                None => slow(),
+            };
+            Some(NodeAnswer { node: core.label(index), failure: Some(failure) })
+        })
+        .collect();
+    for NodeAnswer { node, failure } in &failures {
+        let Some(failure) = failure else { continue };
+        if failure.kind() == FailureKind::Duplicate {
+            return Err(Error::misuse(
+                format!("node {node}: {failure}"),
+                "name every server once: two votes of one server are no majority",
+            ));
+        }
+        tracing::warn!(node, "not ready, trying again in the background: {failure}");
+    }
+    let have = ready.len() - failures.len();
+    if have >= core.quorum.enough() {
+        return Ok(());
+    }
+    Err(Error::NoQuorum {
+        verb: "can be used".to_owned(),
+        have,
+        need: core.quorum.enough(),
+        nodes: core.quorum.nodes(),
+        answers: NodeAnswers(failures),
+    })
+}
+
+fn wrong_number_of_nodes(count: usize) -> Error {
+    if count == 0 {
+        Error::misuse("no nodes were given", "name at least one, such as redis://localhost")
+    } else {
+        Error::misuse(
+            format!("{count} nodes were given"),
+            format!("use at most {MAX_NODES}; five survive the loss of two"),
+        )
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the URLs: they may hold passwords.
+        f.debug_struct("Builder")
+            .field("nodes", &(self.urls.len() + self.nodes.len()))
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,76 @@
+//! What every round, guard and locker shares.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::node::{Call, Node, Round};
+use crate::runtime::Runtime;
+use crate::settings::Settings;
+use quorlock_protocol::{Moment, Quorum, Terms};
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) nodes: Box<[Arc<dyn Node>]>,
+    pub(crate) quorum: Quorum,
+    pub(crate) settings: Settings,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    /// Set by a shutdown: no new locks after it.
+    pub(crate) closed: AtomicBool,
+    pub(crate) releases: Pending,
+}
+
+impl Core {
+    pub(crate) fn now(&self) -> Moment {
+        self.runtime.now()
+    }
+
+    /// Puts a round before all nodes. Their answers may come in before this returns.
+    pub(crate) fn ask_all<R: Round + 'static>(&self, round: &Arc<R>) {
+        for (index, node) in self.nodes.iter().enumerate() {
+            node.submit(Call::new(Arc::clone(round) as Arc<dyn Round>, index));
+        }
+    }
+
+    /// What a lease of `ttl` is worth on these nodes: the most careful of them decides.
+    pub(crate) fn terms(&self, ttl: Duration) -> Terms {
+        Terms { ttl, drift: self.settings.drift, margin: self.settings.margin }
+    }
+
+    pub(crate) fn label(&self, node: usize) -> String {
+        self.nodes.get(node).map_or_else(String::new, |node| node.label().to_owned())
+    }
+}
+
+/// Counts releases that some node has neither answered nor let time out.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    count: AtomicUsize,
+    none_left: Notify,
+}
+
+impl Pending {
+    pub(crate) fn begin(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end(&self) {
+        if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.none_left.notify_waiters();
+        }
+    }
+
+    pub(crate) async fn drained(&self) {
+        loop {
+            let mut none_left = std::pin::pin!(self.none_left.notified());
+            // Registered before the look, so that the last one to end cannot slip in between.
+            none_left.as_mut().enable();
+            if self.count.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            none_left.await;
+        }
+    }
+}

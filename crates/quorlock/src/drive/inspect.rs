@@ -1,0 +1,139 @@
+//! The round that only looks.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::locked;
+use crate::core::Core;
+use crate::name::Name;
+use crate::node::{Answer, Failure, FailureKind, Holder, Record, Request, Round, Verb};
+use quorlock_protocol::Moment;
+
+#[derive(Debug)]
+pub(crate) struct InspectRound {
+    core: Arc<Core>,
+    name: Name,
+    sent: Moment,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    seen: Vec<Option<Result<Option<Record>, Failure>>>,
+    waker: Option<Waker>,
+}
+
+impl InspectRound {
+    pub(crate) fn start(core: &Arc<Core>, name: Name) -> Arc<Self> {
+        let state = State { seen: vec![None; core.nodes.len()], waker: None };
+        let round = Arc::new(Self {
+            core: Arc::clone(core),
+            name,
+            sent: core.now(),
+            state: Mutex::new(state),
+        });
+        core.ask_all(&round);
+        round
+    }
+
+    /// Ready once every node was heard or given up on.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Status> {
+        let mut state = locked(&self.state);
+        if state.seen.iter().any(Option::is_none) {
+            state.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let nodes =
+            state.seen.iter().flatten().enumerate().map(|(node, seen)| NodeStatus {
+                node: self.core.label(node),
+                record: seen.clone(),
+            });
+        Poll::Ready(Status {
+            name: self.name.clone(),
+            enough: self.core.quorum.enough(),
+            nodes: nodes.collect(),
+        })
+    }
+
+    fn see(&self, node: usize, seen: Result<Option<Record>, Failure>) {
+        let waker = {
+            let mut state = locked(&self.state);
+            if let Some(place) = state.seen.get_mut(node) {
+                *place = Some(seen);
+            }
+            if state.seen.iter().all(Option::is_some) { state.waker.take() } else { None }
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Round for InspectRound {
+    fn request(&self, _node: usize) -> Request<'_> {
+        Request { name: &self.name, sent: self.sent, verb: Verb::Inspect }
+    }
+
+    fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        let seen = match answer {
+            Answer::Seen(record) => Ok(record),
+            Answer::Failed(failure) => Err(failure),
+            Answer::Done | Answer::Refused => {
+                Err(Failure::new(FailureKind::Broken, "answered a look with a vote"))
+            }
+        };
+        self.see(node, seen);
+    }
+
+    fn overdue(self: Arc<Self>, node: usize, why: Failure) {
+        self.see(node, Err(why));
+    }
+}
+
+/// A lock as all nodes see it.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// The lock.
+    pub name: Name,
+    /// What each node says.
+    pub nodes: Vec<NodeStatus>,
+    enough: usize,
+}
+
+/// A lock as one node sees it.
+#[derive(Debug, Clone)]
+pub struct NodeStatus {
+    /// The node, without its password.
+    pub node: String,
+    /// The record there, `None` if the name is free, or why the node could not be asked.
+    pub record: Result<Option<Record>, Failure>,
+}
+
+impl Status {
+    /// The holder, if a majority of the nodes names the same one.
+    #[must_use]
+    pub fn holder(&self) -> Option<Holder> {
+        let records = || self.nodes.iter().filter_map(|node| node.record.as_ref().ok()?.as_ref());
+        records()
+            .map(|record| record.holder)
+            .find(|holder| records().filter(|other| other.holder == *holder).count() >= self.enough)
+    }
+
+    /// How long the lock stays taken unless it is renewed: until so many records have expired
+    /// that a majority of the nodes is free. Zero if that is so now, `None` if too few nodes
+    /// answered or records last for ever.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        let mut free_in: Vec<Duration> = self
+            .nodes
+            .iter()
+            .filter_map(|node| match node.record.as_ref().ok()? {
+                None => Some(Duration::ZERO),
+                Some(record) => record.remaining,
+            })
+            .collect();
+        free_in.sort_unstable();
+        free_in.get(self.enough - 1).copied()
+    }
+}

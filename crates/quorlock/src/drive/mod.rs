@@ -1,0 +1,26 @@
+//! Rounds in flight: the only place where time, nodes and rules meet.
+//!
+//! Each round is one shared object. It is handed to every node inside a
+//! [`Call`](crate::node::Call), counts their answers by the rules of `quorlock-protocol`, and wakes
+//! the one task that waits for it, if one still does. Nothing is spawned, and a round goes on
+//! without its caller: what it has to clean up, it cleans up by itself.
+
+mod claim;
+mod extend;
+mod inspect;
+mod release;
+mod said;
+
+pub(crate) use claim::{Claim, Defeated};
+pub(crate) use extend::ExtendRound;
+pub(crate) use inspect::InspectRound;
+pub use inspect::{NodeStatus, Status};
+pub(crate) use release::ReleaseRound;
+pub use release::{NodeRelease, NodeReleaseState, Released};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex whose holder never panics half-way through a change.
+pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

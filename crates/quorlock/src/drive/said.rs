@@ -1,0 +1,59 @@
+//! What nodes said in a round besides yes.
+
+use crate::core::Core;
+use crate::error::{NodeAnswer, NodeAnswers};
+use crate::node::{Answer, Failure};
+use quorlock_protocol::Vote;
+
+/// The answers of nodes that did not do it, kept for the error message. Allocates only if there
+/// are any.
+#[derive(Debug, Default)]
+pub(crate) struct Said(Vec<(usize, Option<Failure>)>);
+
+impl Said {
+    /// Turns an answer into a vote, and remembers what it said if that was not yes.
+    pub(crate) fn hear(&mut self, node: usize, answer: Answer) -> Vote {
+        match answer {
+            Answer::Done => {
+                self.0.retain(|(other, _)| *other != node);
+                Vote::Yes
+            }
+            Answer::Refused => {
+                self.remember(node, None);
+                Vote::No
+            }
+            Answer::Seen(_) => Vote::Unknown,
+            Answer::Failed(failure) => {
+                let vote = failure.vote();
+                self.remember(node, Some(failure));
+                vote
+            }
+        }
+    }
+
+    /// Remembers why a node is not waited for any longer.
+    pub(crate) fn miss(&mut self, node: usize, why: Failure) -> Vote {
+        self.remember(node, Some(why));
+        Vote::Silent
+    }
+
+    pub(crate) fn of(&self, node: usize) -> Option<&Failure> {
+        self.0.iter().find(|(other, _)| *other == node).and_then(|(_, failure)| failure.as_ref())
+    }
+
+    pub(crate) fn answers(&self, core: &Core) -> NodeAnswers {
+        let mut answers: Vec<_> = self.0.clone();
+        answers.sort_by_key(|(node, _)| *node);
+        NodeAnswers(
+            answers
+                .into_iter()
+                .map(|(node, failure)| NodeAnswer { node: core.label(node), failure })
+                .collect(),
+        )
+    }
+
+    fn remember(&mut self, node: usize, failure: Option<Failure>) {
+        self.0.retain(|(other, _)| *other != node);
+        self.0.push((node, failure));
+    }
+}

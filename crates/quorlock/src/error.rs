@@ -1,0 +1,137 @@
+//! What can go wrong, told apart by what a caller can do about it.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::name::Name;
+use crate::node::{Failure, Holder};
+
+/// Why a lock was not taken, extended or released.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Somebody else holds the lock. Wait, or do without it.
+    #[error("the lock {name} is taken{}{}", held_by(*.holder), for_another(*.remaining))]
+    Taken {
+        /// The lock.
+        name: Name,
+        /// The holder, if a majority of the nodes names the same one.
+        holder: Option<Holder>,
+        /// How long its record lasts unless it is renewed, if the nodes told.
+        remaining: Option<Duration>,
+    },
+
+    /// The lock did not become free in the time the caller was ready to wait.
+    #[error("waited {waited:?} for the lock {name}: {last}")]
+    TimedOut {
+        /// The lock.
+        name: Name,
+        /// How long was waited.
+        waited: Duration,
+        /// How the last attempt ended.
+        last: Box<Error>,
+    },
+
+    /// The lock was held and is not any more. Stop the work that it protected.
+    #[error("the lock {name} is lost: {reason}")]
+    Lost {
+        /// The lock.
+        name: Name,
+        /// How that is known.
+        reason: Loss,
+    },
+
+    /// Too few nodes answered to know. Nothing is held that was not held before.
+    #[error("{have} of {nodes} nodes {verb}, {need} are needed: {answers}")]
+    NoQuorum {
+        /// What was asked of the nodes, as in "granted the lock x".
+        verb: String,
+        /// How many did it.
+        have: usize,
+        /// How many would have been enough.
+        need: usize,
+        /// N.
+        nodes: usize,
+        /// What each of the others said.
+        answers: NodeAnswers,
+    },
+
+    /// The library was used in a way that cannot work.
+    #[error("{problem}; {remedy}")]
+    Misuse {
+        /// What is wrong, with the values.
+        problem: String,
+        /// What to do instead.
+        remedy: String,
+    },
+
+    /// One node stands in the way by itself.
+    #[error("node {node}: {failure}")]
+    Node {
+        /// The node, without its password.
+        node: String,
+        /// What it said.
+        failure: Failure,
+    },
+}
+
+/// How a loss became known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The validity ran out before it was extended or released.
+    Expired,
+    /// A majority of the nodes had no record of it, or one of somebody else.
+    Gone,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its validity ran out",
+            Self::Gone => "a majority of the nodes has no record of it any more",
+        })
+    }
+}
+
+/// What nodes said that did not do what was asked.
+#[derive(Debug, Clone, Default)]
+pub struct NodeAnswers(pub Vec<NodeAnswer>);
+
+/// What one node said.
+#[derive(Debug, Clone)]
+pub struct NodeAnswer {
+    /// The node, without its password.
+    pub node: String,
+    /// What it said; `None` if it answered that the lock is not ours to take or to keep.
+    pub failure: Option<Failure>,
+}
+
+impl fmt::Display for NodeAnswers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, NodeAnswer { node, failure }) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("; ")?;
+            }
+            match failure {
+                Some(failure) => write!(f, "{node}: {failure}")?,
+                None => write!(f, "{node}: refused")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Error {
+    pub(crate) fn misuse(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Misuse { problem: problem.into(), remedy: remedy.into() }
+    }
+}
+
+fn held_by(holder: Option<Holder>) -> String {
+    holder.map_or_else(String::new, |holder| format!(" by {holder}"))
+}
+
+fn for_another(remaining: Option<Duration>) -> String {
+    remaining.map_or_else(String::new, |left| format!(", for another {left:?} unless renewed"))
+}

@@ -1,0 +1,196 @@
+//! What a holder has in its hands.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::Error;
+use crate::drive::{Claim, ExtendRound, ReleaseRound, Released};
+use crate::error::Loss;
+use crate::name::Name;
+use quorlock_protocol::{LeaseState, LossReason};
+
+/// A lock that is held.
+///
+/// # The bad news first
+///
+/// - **It ends by itself.** The nodes forget the lock after its TTL, and this guard stops
+///   believing in it earlier than that ([`remaining`](Self::remaining)). Work that takes longer
+///   has to [`extend`](Self::extend) it, or to stop.
+/// - **A paused process does not notice.** A process that is stopped, swapped out or suspended
+///   between asking [`is_held`](Self::is_held) and acting on the answer acts late. No lock with a
+///   timeout can prevent that; only the resource can, by refusing.
+/// - **Dropping it releases it**, at once and in the background: it does not block, spawn or
+///   panic, and nobody learns whether it worked. [`release`](Self::release) tells.
+/// - **Forgetting it** ([`std::mem::forget`]) leaves the lock taken until its TTL has passed.
+#[must_use = "a guard that is dropped releases its lock at once"]
+pub struct Guard {
+    claim: Arc<Claim>,
+    /// Whether the release has begun, so that the drop does not begin it again.
+    released: bool,
+}
+
+/// What is known of a held lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GuardState {
+    /// Taken, and not extended since.
+    Held,
+    /// The last extension was confirmed by a majority.
+    Renewed,
+    /// The last extension was neither confirmed nor refused. Held until its old deadline.
+    Unknown,
+    /// Not held any more. Final.
+    Lost(Loss),
+}
+
+impl Guard {
+    pub(crate) fn new(claim: Arc<Claim>) -> Self {
+        Self { claim, released: false }
+    }
+
+    /// The name of the lock.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.claim.name
+    }
+
+    /// Whether the lock is held at this moment. Once it is `false` it stays so.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        !matches!(self.state(), GuardState::Lost(_))
+    }
+
+    /// What is left of the validity; zero once the lock is lost.
+    ///
+    /// It counts from before the first byte was sent, on a clock that also runs while the machine
+    /// is suspended, and leaves out an allowance for clocks that run apart.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.claim.with_lease(quorlock_protocol::Lease::remaining).unwrap_or_default()
+    }
+
+    /// What is known of the lock.
+    #[must_use]
+    pub fn state(&self) -> GuardState {
+        let state = self.claim.with_lease(quorlock_protocol::Lease::state);
+        match state.unwrap_or(LeaseState::Lost(LossReason::Gone)) {
+            LeaseState::Held => GuardState::Held,
+            LeaseState::Renewed => GuardState::Renewed,
+            LeaseState::Unknown => GuardState::Unknown,
+            LeaseState::Lost(LossReason::Expired) => GuardState::Lost(Loss::Expired),
+            LeaseState::Lost(LossReason::Gone) => GuardState::Lost(Loss::Gone),
+        }
+    }
+
+    /// Makes the lock last for another TTL from now.
+    ///
+    /// The nodes are asked when this is called; the future only waits for what they say. An
+    /// extension never takes the lock again if it was lost, and never shortens it.
+    ///
+    /// # Errors
+    /// - [`Error::Lost`]: the lock is not held any more. Stop.
+    /// - [`Error::NoQuorum`]: too few nodes answered in time. The lock is held until its old
+    ///   deadline, see [`remaining`](Self::remaining); try again before it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing: if enough nodes answer in time the lock is extended all
+    /// the same.
+    pub fn extend(&self) -> Extending {
+        Extending(match ExtendRound::start(&self.claim) {
+            Some(round) => ExtendingState::Asked(round),
+            None => ExtendingState::NotHeld(self.name().clone(), self.loss()),
+        })
+    }
+
+    /// Gives the lock back on all nodes.
+    ///
+    /// The nodes are asked when this is called; the future only waits for what they say. It is
+    /// ready as soon as a majority has let go.
+    ///
+    /// # Errors
+    /// - [`Error::Lost`]: it was lost before: somebody else may have held it in the meantime.
+    /// - [`Error::NoQuorum`]: too few nodes answered in time. Those that cannot be reached are
+    ///   asked again in the background until the record has expired there by itself.
+    ///
+    /// # Cancel safety
+    /// Dropping the future takes nothing back: the release goes on without it.
+    pub fn release(mut self) -> Releasing {
+        self.released = true;
+        Releasing(ReleaseRound::start(Arc::clone(&self.claim)))
+    }
+
+    fn loss(&self) -> Loss {
+        match self.state() {
+            GuardState::Lost(loss) => loss,
+            _ => Loss::Expired,
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.released {
+            ReleaseRound::start(Arc::clone(&self.claim));
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", self.name())
+            .field("state", &self.state())
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}
+
+/// An extension under way, from [`Guard::extend`].
+#[must_use = "the future says whether the lock was extended"]
+pub struct Extending(ExtendingState);
+
+enum ExtendingState {
+    Asked(Arc<ExtendRound>),
+    NotHeld(Name, Loss),
+}
+
+impl Future for Extending {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &self.0 {
+            ExtendingState::Asked(round) => round.poll(cx),
+            ExtendingState::NotHeld(name, reason) => {
+                Poll::Ready(Err(Error::Lost { name: name.clone(), reason: *reason }))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Extending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extending").finish_non_exhaustive()
+    }
+}
+
+/// A release under way, from [`Guard::release`].
+#[must_use = "the future says whether the lock was released"]
+pub struct Releasing(Arc<ReleaseRound>);
+
+impl Future for Releasing {
+    type Output = Result<Released, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx)
+    }
+}
+
+impl fmt::Debug for Releasing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Releasing").finish_non_exhaustive()
+    }
+}

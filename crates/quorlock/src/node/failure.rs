@@ -1,0 +1,70 @@
+//! Why a node did not do what it was asked.
+
+use std::fmt;
+use std::sync::Arc;
+
+use quorlock_protocol::Vote;
+
+/// Why a node did not do what it was asked, with a remedy where there is one.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    kind: FailureKind,
+    text: Arc<str>,
+}
+
+/// The kinds of failure, told apart by whether the request can have run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// There is no connection: the request was not sent.
+    Unreachable,
+    /// The node does not answer in time. It may yet run the request.
+    Silent,
+    /// The connection broke, or the answer made no sense: it may have run.
+    Broken,
+    /// The node refused to run it.
+    Rejected,
+    /// The name is in use for something that is not a lock.
+    WrongType,
+    /// The same server stands behind another URL as well.
+    Duplicate,
+    /// The node cannot take part as it is set up.
+    Unfit,
+}
+
+impl Failure {
+    /// A failure of that kind; `text` says what happened and what to do.
+    pub fn new(kind: FailureKind, text: impl Into<Arc<str>>) -> Self {
+        Self { kind, text: text.into() }
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self::new(FailureKind::Broken, "the connection was closed by this process")
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> FailureKind {
+        self.kind
+    }
+
+    /// What it means for a round.
+    pub(crate) fn vote(&self) -> Vote {
+        match self.kind {
+            FailureKind::Silent | FailureKind::Broken => Vote::Unknown,
+            FailureKind::Unreachable
+            | FailureKind::Rejected
+            | FailureKind::WrongType
+            | FailureKind::Duplicate
+            | FailureKind::Unfit => Vote::NotSent,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,245 @@
+//! The seam to the nodes: one authority each, asked with a handful of verbs.
+//!
+//! ```text
+//!   a round ── Call ──▶ Node::submit ──▶ server        nothing waits here, nothing is spawned
+//!      ▲                                   │
+//!      └────────── Call::answer ◀──────────┘           the answer finds the round, early or late
+//! ```
+//!
+//! A node knows nothing of quorums, of waiting or of guards. It is handed a [`Call`], does what
+//! [`Call::request`] says, and answers. That the answer is *pushed* to the round, and not returned
+//! from a future, is what makes the lock safe to cancel: a caller that goes away takes no request
+//! with it, and a late answer still reaches the round it belongs to.
+
+pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
+
+mod failure;
+mod servers;
+mod url;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use failure::{Failure, FailureKind};
+pub(crate) use url::{Setting, from_url};
+
+use crate::name::Name;
+use crate::runtime::BoxFuture;
+use crate::token::Token;
+use quorlock_protocol::{Drift, Moment};
+
+/// One authority that keeps, for each lock name, who holds it and until when.
+///
+/// # Contract
+/// - [`submit`](Self::submit) neither blocks nor waits for the server.
+/// - Calls take effect in the order in which they were submitted, or not at all: a release never
+///   overtakes the acquisition before it, not even over a reconnection.
+/// - A call that is not answered within the node's time limit is reported with
+///   [`Call::lateness`]; its answer is still delivered when it comes.
+/// - No call is made to run twice, except a release, which compares the token.
+pub trait Node: Send + Sync + fmt::Debug {
+    /// The node's address without secrets, for messages.
+    fn label(&self) -> &str;
+
+    /// What kind of authority it is.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Ends when the node can be asked, or when it is known why not (it keeps trying then).
+    fn ready(&self) -> BoxFuture<'_, Result<(), Failure>>;
+
+    /// Takes a call in.
+    fn submit(&self, call: Call);
+}
+
+/// What differs between kinds of nodes, as data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// How far the node's clock may run apart from the client's during one lease.
+    pub drift: Drift,
+    /// What has to be taken off the end of the validity besides.
+    pub margin: Duration,
+}
+
+/// What a node is asked to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The lock.
+    pub name: &'a Name,
+    /// Read before the first byte of the round left. The node's time limit counts from here.
+    pub sent: Moment,
+    /// What to do with it.
+    pub verb: Verb<'a>,
+}
+
+/// The verbs.
+#[derive(Debug, Clone, Copy)]
+pub enum Verb<'a> {
+    /// Store the record if there is none: [`Answer::Done`], or [`Answer::Refused`] if there is.
+    Acquire {
+        /// The owner to be.
+        token: &'a Token,
+        /// How long to keep it.
+        ttl: Duration,
+    },
+    /// Keep the record longer, never shorter, if it is ours: done, or refused. Creates nothing.
+    Extend {
+        /// The owner.
+        token: &'a Token,
+        /// How long to keep it from now on.
+        ttl: Duration,
+    },
+    /// Drop the record if it is ours: done, or refused.
+    Release {
+        /// The owner.
+        token: &'a Token,
+        /// When a record of ours on this node has expired by itself: a node that cannot be reached
+        /// is asked again until then. `None` if it cannot have one.
+        until: Option<Moment>,
+    },
+    /// Say who holds it: [`Answer::Seen`].
+    Inspect,
+}
+
+/// What a node says.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    /// Granted, extended, released.
+    Done,
+    /// Held by another, or not ours.
+    Refused,
+    /// What is there; `None` if the name is free.
+    Seen(Option<Record>),
+    /// Neither.
+    Failed(Failure),
+}
+
+/// A lock as one node sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// Who holds it.
+    pub holder: Holder,
+    /// How long the record lasts unless it is renewed; `None` for ever, which no lock should.
+    pub remaining: Option<Duration>,
+}
+
+/// A holder, as far as others may know it: a digest of its token, the same on every node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Holder([u8; 4]);
+
+impl Holder {
+    /// The digest of a token.
+    #[must_use]
+    pub fn of(token: &[u8]) -> Self {
+        let [a, b, c, d, ..] = sha1_smol::Sha1::from(token).digest().bytes();
+        Self([a, b, c, d])
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d] = self.0;
+        write!(f, "#{a:02x}{b:02x}{c:02x}{d:02x}")
+    }
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Holder({self})")
+    }
+}
+
+/// What asks, and takes the answers in.
+pub trait Round: Send + Sync {
+    /// What is asked of `node`.
+    fn request(&self, node: usize) -> Request<'_>;
+
+    /// The final word of `node`.
+    fn cast(self: Arc<Self>, node: usize, answer: Answer);
+
+    /// `node` has not answered in time, and may yet.
+    fn overdue(self: Arc<Self>, node: usize, why: Failure);
+}
+
+/// One request to one node, with the way back for its answer.
+///
+/// Dropped without an answer, it tells its round that none will come.
+pub struct Call {
+    /// `None` once it has been answered.
+    round: Option<Arc<dyn Round>>,
+    node: usize,
+}
+
+impl Call {
+    /// A call of `round` to the node with that number.
+    pub fn new(round: Arc<dyn Round>, node: usize) -> Self {
+        Self { round: Some(round), node }
+    }
+
+    /// What to do.
+    ///
+    /// # Panics
+    /// Never: a call has a round until it is answered, which takes the call away.
+    #[must_use]
+    #[expect(
+        clippy::expect_used,
+        reason = "only `answer`, which consumes the call, takes the round"
+    )]
+    pub fn request(&self) -> Request<'_> {
+        self.round.as_ref().expect("a call that is not answered").request(self.node)
+    }
+
+    /// The means to tell the round not to wait for this call any longer.
+    ///
+    /// Apart from the call, because the call stays where it is, usually behind a lock of the node,
+    /// and the round may put new calls to that node when it is told.
+    #[must_use = "the round learns of it by tell"]
+    pub fn lateness(&self) -> Lateness {
+        Lateness { round: self.round.clone(), node: self.node }
+    }
+
+    /// Gives the final answer.
+    pub fn answer(mut self, answer: Answer) {
+        if let Some(round) = self.round.take() {
+            round.cast(self.node, answer);
+        }
+    }
+}
+
+/// Tells a round that one of its calls is late, from [`Call::lateness`].
+pub struct Lateness {
+    round: Option<Arc<dyn Round>>,
+    node: usize,
+}
+
+impl Lateness {
+    /// Tells it, and why. The call may still be answered.
+    pub fn tell(self, why: Failure) {
+        if let Some(round) = self.round {
+            round.overdue(self.node, why);
+        }
+    }
+}
+
+impl fmt::Debug for Lateness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lateness").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(round) = self.round.take() {
+            round.cast(self.node, Answer::Failed(Failure::closed()));
+        }
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("node", &self.node).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,174 @@
+//! Reading a node's URL.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::PathBuf;
+
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+use super::tls::TlsSetting;
+use crate::Error;
+
+const DEFAULT_PORT: u16 = 6379;
+
+/// Where a server is and how to log in.
+#[derive(Clone)]
+pub(super) struct Address {
+    pub(super) place: Place,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) db: u32,
+    pub(super) tls: Option<TlsSetting>,
+    /// Which of the locker's nodes it is.
+    pub(super) index: usize,
+    /// The URL without secrets.
+    pub(super) label: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Reads the URL of the `index`-th node. No error shows the URL: it may hold a password, even
+    /// one that was mistyped into another place.
+    pub(super) fn parse(index: usize, text: &str) -> Result<Self, Error> {
+        let refuse = |problem: &str, remedy: &str| {
+            Err(Error::misuse(format!("the URL of node {} {problem}", index + 1), remedy))
+        };
+        let url = match Url::parse(text) {
+            Ok(url) => url,
+            Err(error) => {
+                return refuse(
+                    &format!("cannot be read: {error}"),
+                    "write redis://[user:password@]host[:port][/db], with special characters in \
+                     the password percent-encoded",
+                );
+            }
+        };
+        let unix = matches!(url.scheme(), "unix" | "redis+unix" | "valkey+unix");
+        let secure = matches!(url.scheme(), "rediss" | "valkeys");
+        let mut db_text = Cow::Borrowed("");
+        let mut user = decoded(url.username());
+        let mut password = url.password().and_then(decoded);
+        let mut ca = None;
+        for (key, value) in url.query_pairs() {
+            match &*key {
+                "db" if unix => db_text = value,
+                "user" if unix => user = Some(value.into_owned()),
+                "password" if unix => password = Some(value.into_owned()),
+                "ca" if secure => ca = Some(PathBuf::from(&*value)),
+                _ => {
+                    return refuse(
+                        &format!("has the parameter {key:?}, which is not known there"),
+                        "use db, user and password with redis+unix://, ca with rediss://, or none",
+                    );
+                }
+            }
+        }
+        let place = if unix {
+            match decoded(url.path()) {
+                Some(path) if path != "/" => Place::Unix(PathBuf::from(path)),
+                _ => return refuse("names no socket", "write redis+unix:///run/redis.sock"),
+            }
+        } else {
+            let path = url.path().trim_matches('/');
+            db_text = Cow::Owned(path.to_owned());
+            match url.host_str().and_then(|host| decoded(host.trim_matches(['[', ']']))) {
+                Some(host) => Place::Tcp(host, url.port().unwrap_or(DEFAULT_PORT)),
+                None => return refuse("names no host", "write redis://host[:port][/db]"),
+            }
+        };
+        let db = match &*db_text {
+            "" => 0,
+            text => match text.parse() {
+                Ok(db) => db,
+                Err(_) => {
+                    return refuse(
+                        &format!("has the database {text:?}"),
+                        "a database is a number, such as redis://host/2",
+                    );
+                }
+            },
+        };
+        let tls = match (&place, secure) {
+            (Place::Tcp(host, _), true) => Some(TlsSetting::new(host, ca)?),
+            _ => None,
+        };
+        let label = match &place {
+            Place::Tcp(host, port) if host.contains(':') => {
+                format!("{}://[{host}]:{port}", url.scheme())
+            }
+            Place::Tcp(host, port) => format!("{}://{host}:{port}", url.scheme()),
+            Place::Unix(path) => format!("{}://{}", url.scheme(), path.display()),
+        };
+        let label = if db == 0 { label } else { format!("{label}/{db}") };
+        Ok(Self { place, user, password, db, tls, index, label })
+    }
+}
+
+fn decoded(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| percent_decode_str(text).decode_utf8_lossy().into_owned())
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({})", self.label)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Address {
+        Address::parse(0, url).unwrap()
+    }
+
+    #[test]
+    fn reads_every_part_and_shows_no_secret() {
+        let address = parse("redis://al%40ice:p%2Fw%3A@example.com:7000/3");
+        assert_eq!(address.place, Place::Tcp("example.com".into(), 7000));
+        assert_eq!(address.user.as_deref(), Some("al@ice"));
+        assert_eq!(address.password.as_deref(), Some("p/w:"));
+        assert_eq!(address.db, 3);
+        assert_eq!(format!("{address:?}"), "Address(redis://example.com:7000/3)");
+    }
+
+    #[test]
+    fn fills_in_what_is_left_out() {
+        let address = parse("valkey://localhost");
+        assert_eq!(address.place, Place::Tcp("localhost".into(), 6379));
+        assert_eq!((address.user, address.password, address.db), (None, None, 0));
+        assert_eq!(parse("redis://[::1]:7000").place, Place::Tcp("::1".into(), 7000));
+        assert_eq!(parse("redis://[::1]").label, "redis://[::1]:6379");
+        assert_eq!(parse("redis://:secret@h").password.as_deref(), Some("secret"));
+    }
+
+    #[test]
+    fn reads_unix_sockets() {
+        let address = parse("redis+unix:///run/a%20b.sock?db=2&password=x&user=u");
+        assert_eq!(address.place, Place::Unix("/run/a b.sock".into()));
+        assert_eq!((address.db, address.password.as_deref()), (2, Some("x")));
+        assert_eq!(address.label, "redis+unix:///run/a b.sock/2");
+    }
+
+    #[test]
+    fn refusals_name_the_fault_and_the_remedy_but_never_the_password() {
+        for (url, says) in [
+            ("redis://:hunter2@", "cannot be read"),
+            ("redis://:hunter2@host:99999", "cannot be read"),
+            ("redis:hunter2", "names no host"),
+            ("redis://:hunter2@host/six", "the database \"six\""),
+            ("redis://:hunter2@host?pasword=hunter2", "the parameter \"pasword\""),
+            ("redis+unix://?password=hunter2", "names no socket"),
+        ] {
+            let error = Address::parse(2, url).unwrap_err().to_string();
+            assert!(error.contains(says) && error.contains("node 3"), "{url}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Opening a connection, and finding out who answers.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+
+use super::address::Address;
+use super::error::rejected;
+use super::resp::{self, Command, Value};
+use super::stream::{self, ReadHalf, WriteHalf};
+use super::tls::Tls;
+use super::verbs::DeleteIfEqual;
+use crate::node::{Failure, FailureKind};
+
+/// A connection that has been greeted.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) read: ReadHalf,
+    pub(super) write: Arc<WriteHalf>,
+    pub(super) tls: Option<Tls>,
+    /// The server's number for this connection.
+    pub(super) client_id: i64,
+    /// The server's identity, another one after each of its starts.
+    pub(super) run_id: String,
+    pub(super) delete_if_equal: Option<DeleteIfEqual>,
+}
+
+/// Connects, logs in and checks that the server can be a node.
+///
+/// `predecessor` is the number of an earlier connection that broke: it is ended on the server
+/// first, so that none of its requests can run after those of this one.
+pub(super) async fn connect(
+    address: &Address,
+    predecessor: Option<i64>,
+) -> Result<Connected, Failure> {
+    let (read, write) = stream::open(&address.place).await.map_err(|error| {
+        let text = format!("cannot connect: {error}; is it up, and is the address right?");
+        Failure::new(FailureKind::Unreachable, text)
+    })?;
+    let mut wire = Wire { read, write, tls: None, plain: Vec::new() };
+    if let Some(tls) = &address.tls {
+        wire.tls = Some(tls.start()?);
+        wire.shake_hands().await?;
+    }
+
+    let mut greeting = Vec::new();
+    greet(address, &mut greeting);
+    Command::new(&mut greeting, 2).arg(b"SELECT").number(u64::from(address.db));
+    Command::new(&mut greeting, 1).arg(b"INFO");
+    Command::new(&mut greeting, 4).arg(b"COMMAND").arg(b"INFO").arg(b"DELEX").arg(b"DELIFEQ");
+    let predecessor = predecessor.and_then(|id| u64::try_from(id).ok());
+    if let Some(id) = predecessor {
+        Command::new(&mut greeting, 4).arg(b"CLIENT").arg(b"KILL").arg(b"ID").number(id);
+    }
+    wire.send(&greeting).await?;
+
+    let (client_id, role) = wire.reply(|hello| identity(&hello)).await??;
+    if role != "master" {
+        return Err(Failure::new(
+            FailureKind::Unfit,
+            format!("is a {role}, whose votes do not last; name its primary instead"),
+        ));
+    }
+    wire.reply(|selected| refuse_error(&selected)).await??;
+    let info = wire
+        .reply(|info| match info {
+            Value::Bulk(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+            other => Err(refuse_error(&other).err().unwrap_or_else(|| strange("INFO"))),
+        })
+        .await??;
+    let run_id = field(&info, "run_id").ok_or_else(|| strange("INFO"))?.to_owned();
+    warn_of_eviction(&address.label, &info);
+    let delete_if_equal = wire.reply(|known| delete_if_equal(&known)).await?;
+    if predecessor.is_some() {
+        let ended = wire.reply(|killed| refuse_error(&killed)).await?;
+        if let Err(failure) = ended {
+            tracing::warn!(node = address.label, "cannot end a broken connection: {failure}");
+        }
+    }
+    let Wire { read, write, tls, .. } = wire;
+    Ok(Connected { read, write: Arc::new(write), tls, client_id, run_id, delete_if_equal })
+}
+
+fn greet(address: &Address, out: &mut Vec<u8>) {
+    match &address.password {
+        Some(password) => Command::new(out, 7)
+            .arg(b"HELLO")
+            .arg(b"3")
+            .arg(b"AUTH")
+            .arg(address.user.as_deref().unwrap_or("default").as_bytes())
+            .arg(password.as_bytes()),
+        None => Command::new(out, 4).arg(b"HELLO").arg(b"3"),
+    }
+    .arg(b"SETNAME")
+    .arg(b"quorlock");
+}
+
+/// The connection's number and the server's role.
+fn identity(hello: &Value<'_>) -> Result<(i64, String), Failure> {
+    match hello {
+        Value::Map(parts) => {
+            let get = |key: &[u8]| {
+                parts.chunks_exact(2).find(|pair| pair[0] == Value::Bulk(key)).map(|pair| &pair[1])
+            };
+            match (get(b"id"), get(b"role")) {
+                (Some(Value::Int(id)), Some(Value::Bulk(role))) => {
+                    Ok((*id, String::from_utf8_lossy(role).into_owned()))
+                }
+                _ => Err(strange("HELLO")),
+            }
+        }
+        Value::Error(text) if text.starts_with(b"ERR unknown command") => Err(Failure::new(
+            FailureKind::Unfit,
+            "does not know HELLO; Redis 6.2 or later, or Valkey, is needed",
+        )),
+        Value::Error(text) => Err(rejected(text)),
+        _ => Err(strange("HELLO")),
+    }
+}
+
+fn refuse_error(reply: &Value<'_>) -> Result<(), Failure> {
+    match reply {
+        Value::Error(text) => Err(rejected(text)),
+        _ => Ok(()),
+    }
+}
+
+fn strange(command: &str) -> Failure {
+    let text = format!("gave an answer to {command} that Redis would not give; check the port");
+    Failure::new(FailureKind::Unfit, text)
+}
+
+fn delete_if_equal(known: &Value<'_>) -> Option<DeleteIfEqual> {
+    match known {
+        Value::Array(commands) => match commands.as_slice() {
+            [delex, _] if !is_missing(delex) => Some(DeleteIfEqual::Delex),
+            [_, delifeq] if !is_missing(delifeq) => Some(DeleteIfEqual::Delifeq),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn is_missing(command: &Value<'_>) -> bool {
+    !matches!(command, Value::Array(parts) if !parts.is_empty())
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+fn warn_of_eviction(node: &str, info: &str) {
+    let policy = field(info, "maxmemory_policy").unwrap_or("noeviction");
+    if field(info, "maxmemory").is_some_and(|most| most != "0") && policy != "noeviction" {
+        tracing::warn!(
+            node,
+            "its maxmemory-policy is {policy}, so that it may throw locks away: set noeviction"
+        );
+    }
+}
+
+/// A connection during its greeting, one reply after another.
+struct Wire {
+    read: ReadHalf,
+    write: WriteHalf,
+    tls: Option<Tls>,
+    plain: Vec<u8>,
+}
+
+impl Wire {
+    async fn shake_hands(&mut self) -> Result<(), Failure> {
+        self.send(b"").await?;
+        while self.tls.as_ref().is_some_and(Tls::is_handshaking) {
+            self.fill().await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, plain: &[u8]) -> Result<(), Failure> {
+        let mut sealed = Vec::new();
+        let bytes = match &mut self.tls {
+            Some(tls) => {
+                tls.seal(plain, &mut sealed)?;
+                &sealed
+            }
+            None => plain,
+        };
+        write_all(&self.write, bytes).await.map_err(|error| broke(&error))
+    }
+
+    async fn reply<T>(&mut self, read: impl FnOnce(Value<'_>) -> T) -> Result<T, Failure> {
+        loop {
+            match resp::parse(&self.plain) {
+                Ok(Some((Value::Push(_), used))) => {
+                    self.plain.drain(..used);
+                }
+                Ok(Some((value, used))) => {
+                    let result = read(value);
+                    self.plain.drain(..used);
+                    return Ok(result);
+                }
+                Ok(None) => self.fill().await?,
+                Err(resp::Malformed) => {
+                    let text = "speaks another protocol than Redis; check the port";
+                    return Err(Failure::new(FailureKind::Unfit, text));
+                }
+            }
+        }
+    }
+
+    async fn fill(&mut self) -> Result<(), Failure> {
+        let mut raw = [0; 4_096];
+        let read = &mut self.read;
+        let count =
+            poll_fn(|cx| read.poll_read(cx, &mut raw)).await.map_err(|error| broke(&error))?;
+        if count == 0 {
+            return Err(broke(&"the server closed the connection"));
+        }
+        let Some(tls) = &mut self.tls else {
+            self.plain.extend_from_slice(&raw[..count]);
+            return Ok(());
+        };
+        let mut answer = Vec::new();
+        let opened = tls.open(&raw[..count], &mut self.plain, &mut answer);
+        // Sent even if the handshake failed: it tells the server why.
+        let sent = write_all(&self.write, &answer).await;
+        opened?;
+        sent.map_err(|error| broke(&error))
+    }
+}
+
+async fn write_all(write: &WriteHalf, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        poll_fn(|cx| write.poll_writable(cx)).await?;
+        match write.try_write(bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn broke(error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(FailureKind::Unreachable, format!("the greeting failed: {error}"))
+}

@@ -1,0 +1,102 @@
+//! Keeps a connection to a server, for as long as its node lives.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::address::Address;
+use super::connect::{Connected, connect};
+use super::link::Link;
+use super::session::Session;
+use crate::node::{Failure, FailureKind, Setting};
+use crate::runtime::random_u64;
+
+/// The pause after the first failed attempt to connect; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// A server that returns is found again within this and the time to connect.
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+
+/// Connects again and again until the node is dropped.
+pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
+    // However this ends, be it with the whole runtime, nobody is left waiting.
+    let _end = OnEnd(&link);
+    let mut predecessor = None;
+    let mut failures = 0;
+    loop {
+        let attempt = attempt(&address, &setting, predecessor);
+        let connected = tokio::select! {
+            connected = attempt => connected,
+            () = link.closed() => return,
+        };
+        let why = match connected {
+            Ok(mut connected) => {
+                let run_id = std::mem::take(&mut connected.run_id);
+                predecessor = Some(connected.client_id);
+                if failures > 0 {
+                    tracing::info!(node = link.label(), "connected again");
+                }
+                let since = link.now();
+                link.up(&mut connected);
+                let mut session =
+                    Session::new(Arc::clone(&link), Arc::clone(&setting.runtime), connected);
+                let why = poll_fn(|cx| session.poll(cx)).await;
+                setting.servers.give_up(&run_id, address.index);
+                // A server that drops every connection at once is not to be asked without pause.
+                if link.now().since(since) > LONGEST_PAUSE {
+                    failures = 0;
+                }
+                why
+            }
+            Err(why) => why,
+        };
+        link.down(&why);
+        if link.state().closing {
+            return;
+        }
+        if failures == 0 {
+            tracing::warn!(node = link.label(), "cannot be used: {why}");
+        } else {
+            let pause = pause(failures, random_u64(&*setting.runtime));
+            tokio::select! {
+                () = setting.runtime.sleep(pause) => {}
+                () = link.closed() => return,
+            }
+        }
+        failures += 1;
+    }
+}
+
+async fn attempt(
+    address: &Address,
+    setting: &Setting,
+    predecessor: Option<i64>,
+) -> Result<Connected, Failure> {
+    let limit = setting.settings.connect_limit;
+    let connected = tokio::select! {
+        connected = connect(address, predecessor) => connected?,
+        () = setting.runtime.sleep(limit) => {
+            let text = format!("no greeting within {limit:?}; is it up, and is the address right?");
+            return Err(Failure::new(FailureKind::Unreachable, text));
+        }
+    };
+    if let Err(other) = setting.servers.claim(&connected.run_id, address.index, &address.label) {
+        let text = format!("is the same server as {other}");
+        return Err(Failure::new(FailureKind::Duplicate, text));
+    }
+    Ok(connected)
+}
+
+fn pause(failures: u32, random: u64) -> Duration {
+    let longest = FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(8)).min(LONGEST_PAUSE);
+    // Between half and the whole, so that many clients do not come back as one.
+    longest / 2 + (longest / 2).mul_f64((random >> 11) as f64 / (1u64 << 53) as f64)
+}
+
+struct OnEnd<'a>(&'a Link);
+
+impl Drop for OnEnd<'_> {
+    fn drop(&mut self) {
+        self.0.state().closing = true;
+        self.0.down(&Failure::closed());
+    }
+}

@@ -1,0 +1,72 @@
+//! What a server's error means, and what to do about it.
+
+use crate::node::{Failure, FailureKind};
+
+/// A refused command as a failure with a remedy.
+pub(super) fn rejected(error: &[u8]) -> Failure {
+    let said = without_arguments(error);
+    let code = said.split(' ').next().unwrap_or_default();
+    let (kind, remedy) = match code {
+        "WRONGTYPE" => (
+            FailureKind::WrongType,
+            "the key is in use for something that is not a lock; choose another name or a prefix",
+        ),
+        "NOAUTH" => (FailureKind::Unfit, "put the password into the URL: redis://:PASSWORD@host"),
+        "WRONGPASS" => (FailureKind::Unfit, "check user and password in the URL"),
+        "NOPERM" => (
+            FailureKind::Unfit,
+            "give the user these rights: +hello +info +client|id +client|kill +command|info \
+             +select +set +get +del +pttl +pexpire +type +eval +evalsha, and the keys of the locks",
+        ),
+        "READONLY" => (FailureKind::Unfit, "it is a replica; name its primary instead"),
+        "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => {
+            (FailureKind::Unfit, "it belongs to a cluster; name independent servers instead")
+        }
+        "OOM" => (
+            FailureKind::Rejected,
+            "it is out of memory; raise maxmemory, or keep locks on a server of their own",
+        ),
+        "MISCONF" => (FailureKind::Rejected, "it cannot save to disk; look into its log"),
+        "LOADING" => (FailureKind::Rejected, "it is still loading its data; wait"),
+        _ => (FailureKind::Rejected, ""),
+    };
+    let text = if remedy.is_empty() { said } else { format!("{said}: {remedy}") };
+    Failure::new(kind, text)
+}
+
+/// The text of an error without the arguments that some servers repeat in it: a token or a password
+/// may be among them.
+fn without_arguments(error: &[u8]) -> String {
+    let text = String::from_utf8_lossy(error);
+    let end = text.find("with args beginning with").unwrap_or(text.len());
+    text[..end].trim_end_matches([',', ' ']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_that_a_server_repeats_are_not_shown() {
+        let failure = rejected(
+            b"ERR unknown command 'EVALSHA', with args beginning with: 'sha' '1' 'n' 's3cret' ",
+        );
+        assert_eq!(failure.to_string(), "ERR unknown command 'EVALSHA'");
+        assert_eq!(failure.kind(), FailureKind::Rejected);
+    }
+
+    #[test]
+    fn known_errors_carry_a_remedy() {
+        for (error, kind, remedy) in [
+            (&b"NOAUTH Authentication required."[..], FailureKind::Unfit, "redis://:PASSWORD@host"),
+            (b"WRONGTYPE Operation against a key", FailureKind::WrongType, "another name"),
+            (b"OOM command not allowed", FailureKind::Rejected, "raise maxmemory"),
+            (b"READONLY You can't write", FailureKind::Unfit, "primary"),
+            (b"NOPERM this user has no permissions", FailureKind::Unfit, "+evalsha"),
+        ] {
+            let failure = rejected(error);
+            assert_eq!(failure.kind(), kind);
+            assert!(failure.to_string().contains(remedy), "{failure}");
+        }
+    }
+}

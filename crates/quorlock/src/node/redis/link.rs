@@ -1,0 +1,325 @@
+//! What callers meet of a connection: a place to put calls, whether or not the server is there.
+//!
+//! All callers' commands go into one buffer, and their calls into one queue in the same order. A
+//! call that finds the connection idle is written at once by its caller; any other wakes the
+//! session's task, which writes everything that has gathered by then with one system call.
+//!
+//! A server that does not answer in time is *overdue*. From then on nothing but releases of what it
+//! may hold is sent to it, so that it costs nothing and its backlog stays bounded, until it has
+//! answered what it owes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::address::Address;
+use super::connect::Connected;
+use super::stream::WriteHalf;
+use super::tls::Tls;
+use super::verbs::{Dialect, Sent};
+use crate::drive::locked;
+use crate::node::{Answer, Call, Failure, FailureKind, Lateness, Setting, Verb};
+use crate::runtime::{Moment, Runtime};
+
+/// More calls than this do not wait for one server.
+const BACKLOG: usize = 16_384;
+
+#[derive(Debug)]
+pub(super) struct Link {
+    label: String,
+    runtime: Arc<dyn Runtime>,
+    /// How long a call may take before its round stops waiting for it.
+    pub(super) limit: Duration,
+    state: Mutex<State>,
+    /// Told whenever the phase changes.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) phase: Phase,
+    dialect: Dialect,
+    pub(super) tls: Option<Tls>,
+    /// Bytes that are still to be written.
+    pub(super) out: Vec<u8>,
+    /// Calls that were written, or are about to be, in order.
+    pub(super) waiting: VecDeque<Waiting>,
+    /// So many at the front of `waiting` have passed their time limit.
+    pub(super) overdue: usize,
+    /// Releases for when the server is back.
+    parked: VecDeque<Parked>,
+    session: Option<Waker>,
+    /// Whether the session has been woken and not run since.
+    woken: bool,
+    /// Whether the session's timer is set to look at the oldest call.
+    pub(super) timed: bool,
+    pub(super) closing: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// The first attempt to connect has not ended yet.
+    New,
+    Up(Arc<WriteHalf>),
+    Down(Failure),
+}
+
+/// A call whose reply has not come.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) call: Call,
+    pub(super) sent: Sent,
+    pub(super) since: Moment,
+    /// Sent once before, over a connection that broke before the reply came.
+    pub(super) again: bool,
+}
+
+/// A release that waits for a connection.
+#[derive(Debug)]
+struct Parked {
+    call: Call,
+    /// Sent once before.
+    again: bool,
+}
+
+impl Link {
+    pub(super) fn new(address: &Address, setting: &Setting) -> Self {
+        let prefix = setting.settings.prefix.clone();
+        Self {
+            label: address.label.clone(),
+            runtime: Arc::clone(&setting.runtime),
+            limit: setting.settings.node_limit,
+            state: Mutex::new(State {
+                phase: Phase::New,
+                dialect: Dialect { prefix, delete_if_equal: None },
+                tls: None,
+                out: Vec::new(),
+                waiting: VecDeque::new(),
+                overdue: 0,
+                parked: VecDeque::new(),
+                session: None,
+                woken: false,
+                timed: false,
+                closing: false,
+            }),
+            changed: Notify::new(),
+        }
+    }
+
+    pub(super) fn label(&self) -> &str {
+        &self.label
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.runtime.now()
+    }
+
+    pub(super) fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    /// Takes a call in: sends it, keeps it for later, or answers it with why not.
+    pub(super) fn submit(&self, call: Call) {
+        let mut state = self.state();
+        let owed = matches!(call.request().verb, Verb::Release { until: Some(_), .. });
+        let why = match &state.phase {
+            Phase::Up(_) if state.overdue == 0 && (owed || state.waiting.len() < BACKLOG) => None,
+            Phase::Up(_) if owed => None,
+            Phase::Up(_) => Some(self.not_answering(&state, FailureKind::Unreachable)),
+            Phase::New => Some(Failure::new(FailureKind::Unreachable, "not connected yet")),
+            Phase::Down(why) => Some(why.clone()),
+        };
+        match why {
+            None => {
+                let since = call.request().sent;
+                state.send(call, since, false);
+                if let Some(session) = state.wake_session() {
+                    drop(state);
+                    session.wake();
+                }
+            }
+            Some(why) if owed && !state.closing => {
+                let lateness = call.lateness();
+                state.parked.push_back(Parked { call, again: false });
+                drop(state);
+                lateness.tell(why);
+            }
+            Some(why) => {
+                drop(state);
+                call.answer(Answer::Failed(why));
+            }
+        }
+    }
+
+    /// Ends when the server can be asked, or the latest attempt to reach it has failed.
+    pub(super) async fn ready(&self) -> Result<(), Failure> {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            match &self.state().phase {
+                Phase::New => {}
+                Phase::Up(_) => return Ok(()),
+                Phase::Down(why) => return Err(why.clone()),
+            }
+            changed.await;
+        }
+    }
+
+    /// A connection is there: sends what was kept for it.
+    pub(super) fn up(&self, connected: &mut Connected) {
+        let mut state = self.state();
+        state.dialect.delete_if_equal = connected.delete_if_equal;
+        state.tls = connected.tls.take();
+        state.phase = Phase::Up(Arc::clone(&connected.write));
+        let now = self.now();
+        let parked = std::mem::take(&mut state.parked);
+        let (owed, moot): (Vec<_>, Vec<_>) =
+            parked.into_iter().partition(|parked| is_owed(&parked.call, now));
+        for Parked { call, again } in owed {
+            state.send(call, now, again);
+        }
+        drop(state);
+        drop(moot);
+        self.changed.notify_waiters();
+    }
+
+    /// There is no connection: calls that wait for one are answered, releases are kept.
+    pub(super) fn down(&self, why: &Failure) {
+        let now = self.now();
+        let (waiting, parked) = {
+            let mut state = self.state();
+            state.phase = Phase::Down(why.clone());
+            state.tls = None;
+            state.out.clear();
+            state.overdue = 0;
+            state.timed = false;
+            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.parked))
+        };
+        self.changed.notify_waiters();
+        let text = format!("the connection broke before the answer came: {why}");
+        let lost = Failure::new(FailureKind::Broken, text);
+        let waiting = waiting.into_iter().map(|waiting| Parked { call: waiting.call, again: true });
+        let mut keep = VecDeque::new();
+        for parked in parked.into_iter().chain(waiting) {
+            if is_owed(&parked.call, now) {
+                parked.call.lateness().tell(lost.clone());
+                keep.push_back(parked);
+            } else {
+                parked.call.answer(Answer::Failed(lost.clone()));
+            }
+        }
+        let mut state = self.state();
+        if state.closing {
+            // Nobody will connect again: dropped outside of the lock, they tell their rounds.
+            drop(state);
+            return;
+        }
+        keep.append(&mut state.parked);
+        state.parked = keep;
+    }
+
+    /// The node is not needed any more: the session ends once its calls are answered.
+    pub(super) fn close(&self) {
+        let session = {
+            let mut state = self.state();
+            state.closing = true;
+            state.session.take()
+        };
+        self.changed.notify_waiters();
+        if let Some(session) = session {
+            session.wake();
+        }
+    }
+
+    /// Ends when the node is not needed any more.
+    pub(super) async fn closed(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.state().closing {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(super) fn not_answering(&self, state: &State, kind: FailureKind) -> Failure {
+        let since = state.waiting.front().map(|waiting| self.now().since(waiting.since));
+        let text = match since {
+            Some(since) if state.overdue > 0 => format!("has not answered for {since:.0?}"),
+            _ => format!("{BACKLOG} calls wait for its answer already"),
+        };
+        Failure::new(kind, text)
+    }
+}
+
+impl State {
+    /// Writes a call's command, or leaves it to the session if the connection is busy.
+    fn send(&mut self, call: Call, since: Moment, again: bool) {
+        let idle = self.waiting.is_empty() && self.out.is_empty();
+        let sent = self.encode(&call, false);
+        self.waiting.push_back(Waiting { call, sent, since, again });
+        if idle
+            && let Phase::Up(write) = &self.phase
+            && let Ok(count) = write.try_write(&self.out)
+        {
+            self.out.drain(..count);
+        }
+    }
+
+    /// Sends the command of a call whose script the server did not know with the script's source.
+    pub(super) fn send_source(&mut self, mut waiting: Waiting, now: Moment) {
+        waiting.sent = self.encode(&waiting.call, true);
+        waiting.since = now;
+        self.waiting.push_back(waiting);
+    }
+
+    fn encode(&mut self, call: &Call, source: bool) -> Sent {
+        let request = call.request();
+        let Some(tls) = &mut self.tls else {
+            return self.dialect.encode(&request, source, &mut self.out);
+        };
+        let mut plain = Vec::new();
+        let sent = self.dialect.encode(&request, source, &mut plain);
+        // A connection that cannot seal is broken, and the session learns of it by its next read.
+        let _ = tls.seal(&plain, &mut self.out);
+        sent
+    }
+
+    /// The session's waker, if it has something to do and does not know it yet.
+    fn wake_session(&mut self) -> Option<Waker> {
+        let needed = !self.out.is_empty() || !self.timed;
+        if needed && !self.woken {
+            self.woken = true;
+            return self.session.clone();
+        }
+        None
+    }
+
+    /// Marks the calls that have passed their time limit.
+    pub(super) fn mark_overdue(&mut self, now: Moment, limit: Duration) -> Vec<Lateness> {
+        let before = self.overdue;
+        while self.waiting.get(self.overdue).is_some_and(|next| next.since.after(limit) <= now) {
+            self.overdue += 1;
+        }
+        self.waiting.range(before..self.overdue).map(|late| late.call.lateness()).collect()
+    }
+
+    /// The session runs: it will see everything that was put here before. Returns whether it is to
+    /// end once that is done.
+    pub(super) fn attend(&mut self, cx: &Context<'_>) -> bool {
+        self.woken = false;
+        if !self.session.as_ref().is_some_and(|session| session.will_wake(cx.waker())) {
+            self.session = Some(cx.waker().clone());
+        }
+        self.closing
+    }
+}
+
+/// Whether the server may still hold what the call would release.
+fn is_owed(call: &Call, now: Moment) -> bool {
+    matches!(call.request().verb, Verb::Release { until: Some(until), .. } if until > now)
+}

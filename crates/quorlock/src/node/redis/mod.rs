@@ -1,0 +1,79 @@
+//! A Redis or Valkey server as a node, in the `redlock` dialect.
+//!
+//! ```text
+//!   callers ── submit ──▶ Link: one buffer out, one queue of calls that wait for their replies
+//!                           │ ▲
+//!                    write  │ │  replies, in the order of the requests
+//!                           ▼ │
+//!                         session ◀── driver: connects, watches the clock, connects again
+//! ```
+//!
+//! The record is `SET name token NX PX ttl`, as the Redis documentation describes it, so that every
+//! Redlock library in any language shares the lock. Files: [`address`] reads the URL, [`connect`]
+//! opens a connection and checks who answers, [`link`] is what callers meet, [`driver`] and
+//! [`session`] keep it going, [`verbs`] turns requests into commands and replies into answers,
+//! [`resp`] is the wire format, [`error`] gives remedies, `lua/` holds the scripts.
+
+mod address;
+mod connect;
+mod driver;
+mod error;
+mod link;
+mod resp;
+mod session;
+mod stream;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
+mod verbs;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Call, Capabilities, Failure, Node, Setting};
+use crate::Error;
+use crate::runtime::BoxFuture;
+use address::Address;
+use link::Link;
+use quorlock_protocol::Drift;
+
+/// A Redis or Valkey server.
+#[derive(Debug)]
+pub(crate) struct RedisNode {
+    link: Arc<Link>,
+}
+
+impl RedisNode {
+    /// The server behind `url`. Connecting begins at once, in the background.
+    pub(crate) fn new(index: usize, url: &str, setting: &Setting) -> Result<Self, Error> {
+        let address = Address::parse(index, url)?;
+        let link = Arc::new(Link::new(&address, setting));
+        setting.runtime.spawn(Box::pin(driver::drive(Arc::clone(&link), address, setting.clone())));
+        Ok(Self { link })
+    }
+}
+
+impl Node for RedisNode {
+    fn label(&self) -> &str {
+        self.link.label()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        // A daemon that slews a clock to the right time may run it 8 % off for a while.
+        let drift = Drift { base: Duration::from_millis(2), per_mille: 100 };
+        Capabilities { drift, margin: Duration::ZERO }
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(self.link.ready())
+    }
+
+    fn submit(&self, call: Call) {
+        self.link.submit(call);
+    }
+}
+
+impl Drop for RedisNode {
+    fn drop(&mut self) {
+        self.link.close();
+    }
+}

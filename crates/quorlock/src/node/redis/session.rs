@@ -1,0 +1,218 @@
+//! One connection while it lasts.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::connect::Connected;
+use super::link::{Link, State};
+use super::resp::{self, Value};
+use super::stream::{ReadHalf, WriteHalf};
+use super::verbs::{self, Reading};
+use crate::node::{Answer, Call, Failure, FailureKind};
+use crate::runtime::{BoxFuture, Runtime};
+
+const READ_BYTES: usize = 64 * 1_024;
+/// A server that owes an answer for so many time limits is connected to anew.
+const LIMITS_UNTIL_RECONNECT: u32 = 10;
+const LEAST_UNTIL_RECONNECT: Duration = Duration::from_millis(500);
+
+/// Reads replies, writes what has gathered, and watches the clock, until the connection ends.
+pub(super) struct Session {
+    link: Arc<Link>,
+    runtime: Arc<dyn Runtime>,
+    read: ReadHalf,
+    write: Arc<WriteHalf>,
+    /// Read and not yet parsed: the bytes up to `filled`.
+    input: Box<[u8]>,
+    filled: usize,
+    /// What TLS has opened of the input.
+    opened: Vec<u8>,
+    /// Taken out of the link, and not yet written from `written` on.
+    output: Vec<u8>,
+    written: usize,
+    timer: Option<BoxFuture<'static, ()>>,
+    /// Whether the node is gone, and only the last answers are waited for.
+    closing: bool,
+    /// Answers that are handed out once the link is unlocked, since rounds may submit new calls.
+    answers: Vec<(Call, Answer)>,
+}
+
+impl Session {
+    pub(super) fn new(link: Arc<Link>, runtime: Arc<dyn Runtime>, connected: Connected) -> Self {
+        Self {
+            link,
+            runtime,
+            read: connected.read,
+            write: connected.write,
+            input: vec![0; READ_BYTES].into_boxed_slice(),
+            filled: 0,
+            opened: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+            timer: None,
+            closing: false,
+            answers: Vec::new(),
+        }
+    }
+
+    /// Ready with the reason when the connection is of no more use.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
+        loop {
+            match self.read.poll_read(cx, &mut self.input[self.filled..]) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(0)) => return Poll::Ready(broken("the server closed it")),
+                Poll::Ready(Ok(count)) => {
+                    self.filled += count;
+                    if let Err(failure) = self.take_in() {
+                        return Poll::Ready(failure);
+                    }
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(broken(error)),
+            }
+        }
+        if let Err(error) = self.write_out(cx) {
+            return Poll::Ready(broken(error));
+        }
+        self.watch_the_clock(cx)
+    }
+
+    /// Matches replies to the calls they answer.
+    fn take_in(&mut self) -> Result<(), Failure> {
+        let link = Arc::clone(&self.link);
+        let mut state = link.state();
+        let result = if state.tls.is_some() {
+            let State { tls: Some(tls), out, .. } = &mut *state else { return Ok(()) };
+            tls.open(&self.input[..self.filled], &mut self.opened, out)?;
+            self.filled = 0;
+            let opened = std::mem::take(&mut self.opened);
+            let used = self.match_replies(&opened, &mut state);
+            self.opened = opened;
+            used.map(|used| drop(self.opened.drain(..used)))
+        } else {
+            let input = std::mem::take(&mut self.input);
+            let used = self.match_replies(&input[..self.filled], &mut state);
+            self.input = input;
+            used.and_then(|used| {
+                self.input.copy_within(used..self.filled, 0);
+                self.filled -= used;
+                let full = self.filled == self.input.len();
+                if full { Err(broken("a reply is too long")) } else { Ok(()) }
+            })
+        };
+        drop(state);
+        for (call, answer) in self.answers.drain(..) {
+            call.answer(answer);
+        }
+        result
+    }
+
+    /// Returns how many bytes were used.
+    fn match_replies(&mut self, input: &[u8], state: &mut State) -> Result<usize, Failure> {
+        let mut used = 0;
+        loop {
+            let (value, length) = match resp::parse(&input[used..]) {
+                Ok(Some(parsed)) => parsed,
+                Ok(None) => return Ok(used),
+                Err(resp::Malformed) => return Err(broken("what it sent is no reply")),
+            };
+            used += length;
+            if matches!(value, Value::Push(_)) {
+                continue;
+            }
+            let Some(waiting) = state.waiting.pop_front() else {
+                return Err(broken("it sent a reply that nobody asked for"));
+            };
+            state.overdue = state.overdue.saturating_sub(1);
+            match verbs::read(waiting.sent, &value) {
+                // The first sending of a release may have run before its connection broke: that
+                // nothing is there any more is what it was for.
+                Reading::Answer(Answer::Refused) if waiting.again => {
+                    self.answers.push((waiting.call, Answer::Done));
+                }
+                Reading::Answer(answer) => self.answers.push((waiting.call, answer)),
+                Reading::SendSource => state.send_source(waiting, self.runtime.now()),
+            }
+        }
+    }
+
+    /// Writes what callers have left here, in one go.
+    fn write_out(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        loop {
+            if self.written == self.output.len() {
+                self.output.clear();
+                self.written = 0;
+                let mut state = self.link.state();
+                self.closing = state.attend(cx);
+                std::mem::swap(&mut self.output, &mut state.out);
+                if self.output.is_empty() {
+                    return Ok(());
+                }
+            }
+            match self.write.try_write(&self.output[self.written..]) {
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    match self.write.poll_writable(cx) {
+                        Poll::Pending => return Ok(()),
+                        Poll::Ready(result) => result?,
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Tells rounds of calls that have passed their limit, and gives a silent server up.
+    fn watch_the_clock(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
+        // An idle connection lets its timer run out: setting it anew for each call would cost more
+        // than the call. A closing one looks every time.
+        if let Some(timer) = &mut self.timer
+            && timer.as_mut().poll(cx).is_pending()
+            && !self.closing
+        {
+            return Poll::Pending;
+        }
+        let limit = self.link.limit;
+        let patience = (limit * LIMITS_UNTIL_RECONNECT).max(LEAST_UNTIL_RECONNECT);
+        loop {
+            self.timer = None;
+            let now = self.runtime.now();
+            let mut state = self.link.state();
+            let late = state.mark_overdue(now, limit);
+            if !late.is_empty() {
+                let why = self.link.not_answering(&state, FailureKind::Silent);
+                drop(state);
+                late.into_iter().for_each(|lateness| lateness.tell(why.clone()));
+                continue;
+            }
+            let Some(oldest) = state.waiting.front() else {
+                state.timed = false;
+                return if self.closing { Poll::Ready(Failure::closed()) } else { Poll::Pending };
+            };
+            let silent = now.since(oldest.since);
+            if silent >= patience {
+                return Poll::Ready(broken(format!("no answer for {silent:.0?}")));
+            }
+            if self.closing && state.overdue == state.waiting.len() {
+                return Poll::Ready(Failure::closed());
+            }
+            let next = match state.waiting.get(state.overdue) {
+                Some(next) => next.since.after(limit),
+                None => oldest.since.after(patience),
+            };
+            state.timed = true;
+            drop(state);
+            let mut timer = self.runtime.sleep(next.since(now));
+            let pending = timer.as_mut().poll(cx).is_pending();
+            self.timer = Some(timer);
+            if pending {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+fn broken(why: impl std::fmt::Display) -> Failure {
+    Failure::new(FailureKind::Unreachable, why.to_string())
+}

@@ -1,0 +1,41 @@
+//! From a URL to a node.
+
+use std::sync::Arc;
+
+use super::Node;
+use super::servers::Servers;
+use crate::Error;
+use crate::runtime::Runtime;
+use crate::settings::Settings;
+
+/// What a node takes from its locker.
+#[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "no kind of node has a URL"))]
+pub(crate) struct Setting {
+    pub(crate) settings: Settings,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) servers: Arc<Servers>,
+}
+
+impl Setting {
+    pub(crate) fn new(settings: &Settings, runtime: Arc<dyn Runtime>) -> Self {
+        Self { settings: settings.clone(), runtime, servers: Arc::default() }
+    }
+}
+
+/// The node behind the `index`-th URL, which need not be up.
+#[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "no kind of node has a URL"))]
+pub(crate) fn from_url(index: usize, url: &str, setting: &Setting) -> Result<Arc<dyn Node>, Error> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
+            Ok(Arc::new(super::redis::RedisNode::new(index, url, setting)?))
+        }
+        // The URL is not shown whole: what follows the scheme may hold a password.
+        _ => Err(Error::misuse(
+            format!("node {} has the URL scheme {scheme:?}, which no kind of node has", index + 1),
+            "use redis://HOST, rediss://HOST or redis+unix:///PATH",
+        )),
+    }
+}

@@ -1,0 +1,43 @@
+//! The seam for time, tasks and randomness.
+//!
+//! Everything in this crate that depends on when something happens asks a [`Runtime`]. The one on
+//! tokio is used unless the builder is given another, such as a simulator that pauses a client,
+//! moves its clock or replays its random numbers.
+
+mod tokio;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+
+pub use self::tokio::TokioRuntime;
+pub use quorlock_protocol::Moment;
+
+/// A boxed future, as it crosses a seam.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What the lock needs from the world besides its nodes.
+pub trait Runtime: Send + Sync + fmt::Debug {
+    /// The time since the machine started, suspended time included. It never goes back.
+    fn now(&self) -> Moment;
+
+    /// The time of day, which may jump.
+    fn wall(&self) -> SystemTime;
+
+    /// Ends when `duration` has passed, or a little later.
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+
+    /// Runs a future to its end in the background.
+    fn spawn(&self, future: BoxFuture<'static, ()>);
+
+    /// Fills `bytes` with random bits that nobody can guess.
+    fn random(&self, bytes: &mut [u8]);
+}
+
+/// 64 random bits.
+pub(crate) fn random_u64(runtime: &dyn Runtime) -> u64 {
+    let mut bytes = [0; 8];
+    runtime.random(&mut bytes);
+    u64::from_ne_bytes(bytes)
+}

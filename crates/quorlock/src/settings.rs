@@ -1,0 +1,172 @@
+//! Every default, and the rules between them, in one place.
+
+use std::time::Duration;
+
+use crate::Error;
+use quorlock_protocol::{Backoff, Drift, Quorum};
+
+/// The shortest TTL: below it the grain of clocks and timers eats the whole lease.
+pub const MIN_TTL: Duration = Duration::from_millis(10);
+
+/// The longest default time limit of a node.
+const DEFAULT_NODE_LIMIT: Duration = Duration::from_millis(50);
+/// By default a node gets this share of the TTL at the most.
+const DEFAULT_NODE_SHARE: u32 = 20;
+/// What a caller may set goes up to this share: a round has to end long before its lease does.
+const LARGEST_NODE_SHARE: u32 = 5;
+
+/// What a [`Builder`](crate::Builder) starts from; each field is a method there.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How long a node keeps a record unless it is extended. Default: 10 s.
+    pub ttl: Duration,
+    /// The longest TTL that may be asked for. Default: 30 s.
+    pub max_ttl: Duration,
+    /// How long a round waits for a node. Default: 50 ms, or a twentieth of the TTL if that is
+    /// less.
+    pub node_limit: Duration,
+    /// How long one attempt to connect to a node may take. Default: 1 s.
+    pub connect_limit: Duration,
+    /// How far clocks may run apart during one lease. Default: what the nodes say; 2 ms and 10 %
+    /// of the TTL for Redis in the `redlock` dialect.
+    pub drift: Drift,
+    /// What the nodes' dialect takes off the validity besides.
+    pub margin: Duration,
+    /// The widest spread of the random delay between two attempts. Default: 200 ms.
+    pub retry: Backoff,
+    /// Put before every name to make the key on a Redis node. Default: nothing.
+    pub prefix: Vec<u8>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let ttl = Duration::from_secs(10);
+        Self {
+            ttl,
+            max_ttl: Duration::from_secs(30),
+            node_limit: default_node_limit(ttl),
+            connect_limit: Duration::from_secs(1),
+            drift: Drift { base: Duration::ZERO, per_mille: 0 },
+            margin: Duration::ZERO,
+            retry: Backoff { longest: Duration::from_millis(200) },
+            prefix: Vec::new(),
+        }
+    }
+}
+
+pub(crate) fn default_node_limit(ttl: Duration) -> Duration {
+    DEFAULT_NODE_LIMIT.min(ttl / DEFAULT_NODE_SHARE)
+}
+
+impl Settings {
+    /// All rules that hold between settings.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        for (what, value) in
+            [("node time limit", self.node_limit), ("connect time limit", self.connect_limit)]
+        {
+            if value.is_zero() {
+                return Err(Error::misuse(
+                    format!("the {what} is zero"),
+                    "give nodes some time to answer, such as 50 ms",
+                ));
+            }
+        }
+        self.check_ttl(self.ttl)
+    }
+
+    /// The rules for one TTL, be it the default or that of a single lock.
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
+        if ttl < MIN_TTL {
+            return Err(Error::misuse(
+                format!("a TTL of {ttl:?} is too short to be of use"),
+                format!("use at least {MIN_TTL:?}"),
+            ));
+        }
+        if ttl > self.max_ttl {
+            return Err(Error::misuse(
+                format!("a TTL of {ttl:?} is above the maximum of {:?}", self.max_ttl),
+                "use a shorter one and extend it, or raise max_ttl in the builder",
+            ));
+        }
+        if self.node_limit > ttl / LARGEST_NODE_SHARE {
+            return Err(Error::misuse(
+                format!(
+                    "a node time limit of {:?} is not far below the TTL of {ttl:?}",
+                    self.node_limit
+                ),
+                format!("use at most {:?} for it, or a longer TTL", ttl / LARGEST_NODE_SHARE),
+            ));
+        }
+        let validity = ttl.saturating_sub(self.drift.of(ttl)).saturating_sub(self.margin);
+        if validity <= self.node_limit {
+            return Err(Error::misuse(
+                format!(
+                    "a TTL of {ttl:?} less the drift allowance of {:?} leaves {validity:?}, which \
+                     the node time limit of {:?} uses up",
+                    self.drift.of(ttl),
+                    self.node_limit
+                ),
+                "use a longer TTL, or a smaller drift allowance",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A warning for a number of nodes that is allowed, but wasteful.
+    pub(crate) fn warning_for(quorum: Quorum) -> Option<String> {
+        let nodes = quorum.nodes();
+        nodes.is_multiple_of(2).then(|| {
+            format!(
+                "{nodes} nodes survive the loss of {}, no more than {} would: \
+                 an odd number of nodes is better",
+                quorum.may_fail(),
+                nodes - 1
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(change: impl FnOnce(&mut Settings)) -> String {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        settings.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_defaults_fit_together() {
+        Settings::default().check().unwrap();
+    }
+
+    #[test]
+    fn refusals_name_both_values_and_a_remedy() {
+        let short = refusal(|s| s.ttl = Duration::from_millis(9));
+        assert!(short.contains("9ms") && short.contains("at least 10ms"), "{short}");
+        let long = refusal(|s| s.ttl = Duration::from_secs(31));
+        assert!(long.contains("31s") && long.contains("30s") && long.contains("max_ttl"), "{long}");
+        let slow = refusal(|s| s.node_limit = Duration::from_secs(3));
+        assert!(slow.contains("3s") && slow.contains("10s") && slow.contains("2s"), "{slow}");
+        let drift = refusal(|s| s.drift.per_mille = 999);
+        assert!(drift.contains("9.99s") && drift.contains("longer TTL"), "{drift}");
+        let zero = refusal(|s| s.connect_limit = Duration::ZERO);
+        assert!(zero.contains("connect time limit is zero"), "{zero}");
+    }
+
+    #[test]
+    fn the_node_limit_follows_a_short_ttl() {
+        assert_eq!(default_node_limit(Duration::from_secs(10)), Duration::from_millis(50));
+        assert_eq!(default_node_limit(Duration::from_millis(100)), Duration::from_millis(5));
+    }
+
+    #[test]
+    fn an_even_number_of_nodes_is_warned_about_and_says_why() {
+        let warning = |nodes| Settings::warning_for(Quorum::of(nodes).unwrap());
+        assert!(warning(3).is_none() && warning(1).is_none());
+        let two = warning(2).unwrap();
+        assert!(two.contains("survive the loss of 0, no more than 1 would"), "{two}");
+    }
+}
