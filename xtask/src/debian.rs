@@ -1,0 +1,99 @@
+//! Debian packages that the tests need and the machine lacks.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::project::{find_program, run};
+
+/// A package to install, and what for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Package {
+    pub(crate) name: &'static str,
+    /// Reads on after the name: `redis-server: the tests start real Redis servers`.
+    pub(crate) why: &'static str,
+}
+
+/// Installs the packages with `apt-get`; does nothing if there are none.
+pub(crate) fn install(packages: &[Package]) -> Result<()> {
+    if packages.is_empty() {
+        return Ok(());
+    }
+    for package in packages {
+        println!("missing {}: {}", package.name, package.why);
+    }
+    let names: Vec<&str> = packages.iter().map(|package| package.name).collect();
+    let names = names.join(" ");
+    if find_program("apt-get").is_none() {
+        bail!(
+            "{names} cannot be installed: there is no `apt-get` here. \
+             Install by hand what has the same name on this system, and run again"
+        );
+    }
+    let rights = Rights::find(&names)?;
+
+    println!("installing {names} with apt-get");
+    if let Err(error) = run(rights.apt_get().arg("update")) {
+        // One broken source among many makes the update fail; the package may come from another.
+        println!("the package lists are not all fresh ({error:#}); trying to install all the same");
+    }
+    run(rights.apt_get().args(["install", "-y", "--no-install-recommends"]).args(names.split(' ')))
+        .with_context(|| format!("installing {names}: install by hand, and run again"))
+}
+
+/// How `apt-get` gets the rights to install.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rights {
+    Root,
+    Sudo,
+}
+
+impl Rights {
+    fn find(names: &str) -> Result<Self> {
+        let output = Command::new("id").arg("-u").output().context("`id -u` does not start")?;
+        if output.stdout.trim_ascii() == b"0" {
+            return Ok(Self::Root);
+        }
+        if find_program("sudo").is_some() {
+            return Ok(Self::Sudo);
+        }
+        bail!(
+            "{names} cannot be installed: this user is not root and there is no `sudo`. \
+             Run `apt-get install {names}` as root, and run again"
+        )
+    }
+
+    fn apt_get(self) -> Command {
+        // `env` stands in the command line because `sudo` hands no variables on.
+        let mut command = match self {
+            Self::Root => Command::new("env"),
+            Self::Sudo => {
+                let mut sudo = Command::new("sudo");
+                sudo.arg("env");
+                sudo
+            }
+        };
+        // At run level 1 the package does not start a server of its own. Where it does so all the
+        // same no harm is done: the tests use servers and ports of their own.
+        command.args(["DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1", "apt-get", "-qq"]);
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::project::command_line;
+
+    #[test]
+    fn nothing_missing_is_nothing_done() {
+        install(&[]).unwrap();
+    }
+
+    #[test]
+    fn variables_reach_apt_get_through_sudo() {
+        let direct = "env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -qq";
+        assert_eq!(command_line(&Rights::Root.apt_get()), direct);
+        assert_eq!(command_line(&Rights::Sudo.apt_get()), format!("sudo {direct}"));
+    }
+}
