@@ -1,1 +1,69 @@
-//! Kit.
+//! What the tests of Quorlock stand on: real servers, and a proxy that breaks the network on
+//! demand.
+//!
+//! A [`RedisServer`] is a child process with its own directory and port. It can be paused, killed
+//! and restarted, and it never outlives the test. A [`Proxy`] in front of it delays, loses, holds
+//! or cuts what passes.
+//!
+//! Everything here blocks and works from sync and async tests alike. A call that fails panics:
+//! a test has nothing better to do with the error.
+//!
+//! ```no_run
+//! use quorlock_testkit::{Proxy, RedisServer, Reply};
+//!
+//! let server = RedisServer::start();
+//! let proxy = Proxy::in_front_of(server.addr());
+//! proxy.lose_replies(true);
+//! // A client at `proxy.url()` now writes to the server, but hears nothing from it.
+//! assert_eq!(server.command(&["EXISTS", "lock"]), Reply::Int(0));
+//! ```
+
+mod builder;
+mod connection;
+mod proxy;
+mod resp;
+mod server;
+mod spawner;
+mod tls;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use builder::RedisServerBuilder;
+pub use proxy::Proxy;
+pub use resp::{Client, Reply};
+pub use server::RedisServer;
+
+/// How long anything may take before it counts as failed.
+///
+/// It is long because it only ever runs out when something is broken.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+const POLL_EVERY: Duration = Duration::from_millis(2);
+
+/// Starts `count` servers at once.
+///
+/// # Panics
+///
+/// When one of them does not come up.
+#[must_use]
+pub fn servers(count: usize) -> Vec<RedisServer> {
+    let servers: Vec<_> = (0..count).map(|_| RedisServer::builder().launch()).collect();
+    for server in &servers {
+        server.wait_until_ready();
+    }
+    servers
+}
+
+/// Blocks until `condition` holds, and panics with `what` when it does not within [`DEADLINE`].
+///
+/// # Panics
+///
+/// When the deadline passes.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "not within {DEADLINE:?}: {what}");
+        thread::sleep(POLL_EVERY);
+    }
+}

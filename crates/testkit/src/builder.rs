@@ -1,0 +1,159 @@
+//! The options a server is started with.
+
+use std::ffi::OsString;
+
+use tempfile::TempDir;
+
+use crate::RedisServer;
+use crate::server::{Parts, ReservedPort};
+use crate::tls::Certificates;
+
+/// The options of a [`RedisServer`], from [`RedisServer::builder`].
+///
+/// Without any, the server listens on a free port of 127.0.0.1, has no password, and keeps nothing
+/// over a restart.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct RedisServerBuilder {
+    program: OsString,
+    listen: Listen,
+    password: Option<String>,
+    appendonly: bool,
+    replica_of: Option<u16>,
+    args: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Listen {
+    Tcp,
+    Tls,
+    UnixSocket,
+}
+
+impl RedisServerBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            program: "redis-server".into(),
+            listen: Listen::Tcp,
+            password: None,
+            appendonly: false,
+            replica_of: None,
+            args: Vec::new(),
+        }
+    }
+
+    /// Runs this program instead of the `redis-server` in `PATH`.
+    pub fn program(mut self, path: impl Into<OsString>) -> Self {
+        self.program = path.into();
+        self
+    }
+
+    /// Listens on a unix socket and on no port.
+    pub fn unix_socket(mut self) -> Self {
+        self.listen = Listen::UnixSocket;
+        self
+    }
+
+    /// Speaks TLS on the port, with a certificate for `localhost` and `127.0.0.1` from an authority
+    /// of its own (see [`RedisServer::tls_ca`]). Clients need no certificate.
+    pub fn tls(mut self) -> Self {
+        self.listen = Listen::Tls;
+        self
+    }
+
+    /// Asks clients for this password.
+    pub fn requirepass(mut self, password: impl Into<String>) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
+    /// Keeps the data over a restart, even after a kill: every write is on disk before its reply.
+    pub fn appendonly(mut self, on: bool) -> Self {
+        self.appendonly = on;
+        self
+    }
+
+    /// Follows the server at this port of 127.0.0.1.
+    ///
+    /// The replica is started when it answers, which may be before it has caught up.
+    pub fn replica_of(mut self, port: u16) -> Self {
+        self.replica_of = Some(port);
+        self
+    }
+
+    /// Adds a setting, such as `.arg("--maxmemory-policy", "allkeys-lru")`. It wins over the
+    /// settings that come from other options.
+    pub fn arg(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.args.extend([name.into(), value.into()]);
+        self
+    }
+
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up. The message has the end of the server's log.
+    #[must_use]
+    pub fn start(self) -> RedisServer {
+        let server = self.launch();
+        server.wait_until_ready();
+        server
+    }
+
+    /// Starts the server without waiting for it.
+    pub(crate) fn launch(self) -> RedisServer {
+        let dir = TempDir::with_prefix("quorlock-redis-").expect("a temporary directory");
+        let socket = dir.path().join("redis.sock");
+        let port = match self.listen {
+            Listen::Tcp | Listen::Tls => Some(ReservedPort::new()),
+            Listen::UnixSocket => None,
+        };
+        let certificates = match self.listen {
+            Listen::Tls => Some(Certificates::write_to(dir.path())),
+            Listen::Tcp | Listen::UnixSocket => None,
+        };
+
+        let mut args: Vec<OsString> = Vec::new();
+        let mut set = |name: &str, value: OsString| args.extend([name.into(), value]);
+        set("--bind", "127.0.0.1".into());
+        set("--dir", dir.path().into());
+        // Every server has the socket: the kit asks there, past the password, TLS and any proxy.
+        set("--unixsocket", socket.as_os_str().into());
+        set("--save", "".into());
+        // A new replica is served at once rather than after waiting for others to join it.
+        set("--repl-diskless-sync-delay", "0".into());
+        let number = port.as_ref().map_or(0, ReservedPort::number).to_string().into();
+        if let Some(certificates) = &certificates {
+            set("--port", "0".into());
+            set("--tls-port", number);
+            set("--tls-cert-file", certificates.server.as_os_str().into());
+            set("--tls-key-file", certificates.key.as_os_str().into());
+            set("--tls-ca-cert-file", certificates.ca.as_os_str().into());
+            set("--tls-auth-clients", "no".into());
+        } else {
+            set("--port", number);
+        }
+        if let Some(password) = &self.password {
+            set("--requirepass", password.into());
+        }
+        if self.appendonly {
+            set("--appendonly", "yes".into());
+            set("--appendfsync", "always".into());
+        }
+        if let Some(port) = self.replica_of {
+            set("--replicaof", "127.0.0.1".into());
+            args.push(port.to_string().into());
+        }
+        args.extend(self.args);
+
+        RedisServer::launch(Parts {
+            program: self.program,
+            args,
+            dir,
+            socket,
+            port,
+            certificates,
+            password: self.password,
+        })
+    }
+}

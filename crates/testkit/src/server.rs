@@ -1,0 +1,324 @@
+//! A real server in a child process.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tempfile::TempDir;
+use tokio::net::TcpSocket;
+
+use crate::tls::Certificates;
+use crate::{Client, DEADLINE, POLL_EVERY, RedisServerBuilder, Reply, eventually, spawner};
+
+/// A Redis or Valkey server of the test's own.
+///
+/// It is killed when this is dropped, and when the test's process ends in whatever way.
+#[derive(Debug)]
+pub struct RedisServer {
+    child: Mutex<Child>,
+    parts: Parts,
+}
+
+/// What a server keeps over a restart.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) program: OsString,
+    pub(crate) args: Vec<OsString>,
+    pub(crate) dir: TempDir,
+    pub(crate) socket: PathBuf,
+    pub(crate) port: Option<ReservedPort>,
+    pub(crate) certificates: Option<Certificates>,
+    pub(crate) password: Option<String>,
+}
+
+/// A port that nobody else gets, also while its server is down.
+///
+/// The socket is bound but does not listen. With `SO_REUSEADDR`, which servers set too, that lets
+/// the server bind the same port, yet the kernel gives it to no one who asks for any free port.
+#[derive(Debug)]
+pub(crate) struct ReservedPort {
+    addr: SocketAddr,
+    _bound: TcpSocket,
+}
+
+impl ReservedPort {
+    pub(crate) fn new() -> Self {
+        let bind = || {
+            let socket = TcpSocket::new_v4()?;
+            socket.set_reuseaddr(true)?;
+            socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+            io::Result::Ok(Self { addr: socket.local_addr()?, _bound: socket })
+        };
+        bind().expect("a free port on 127.0.0.1")
+    }
+
+    pub(crate) fn number(&self) -> u16 {
+        self.addr.port()
+    }
+}
+
+impl RedisServer {
+    /// Starts a server with no options.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up. The message has the end of the server's log.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// The options of a server that is yet to be started.
+    pub fn builder() -> RedisServerBuilder {
+        RedisServerBuilder::new()
+    }
+
+    pub(crate) fn launch(parts: Parts) -> Self {
+        Self { child: Mutex::new(parts.spawn()), parts }
+    }
+
+    /// Where a client finds the server, with the password and the authority if it has them.
+    ///
+    /// `redis://:PASSWORD@127.0.0.1:PORT`, `rediss://:PASSWORD@localhost:PORT?ca=PATH` or
+    /// `redis+unix:///PATH?pass=PASSWORD`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let password = self.parts.password.as_deref().map(|password| percent_encoded(password, ""));
+        let Some(port) = &self.parts.port else {
+            let path = percent_encoded(&self.parts.socket.to_string_lossy(), "/");
+            // A URL without a host has no room for a password before it.
+            let query = password.map(|password| format!("?pass={password}")).unwrap_or_default();
+            return format!("redis+unix://{path}{query}");
+        };
+        let user = password.map(|password| format!(":{password}@")).unwrap_or_default();
+        match &self.parts.certificates {
+            Some(certificates) => {
+                let ca = percent_encoded(&certificates.ca.to_string_lossy(), "/");
+                format!("rediss://{user}localhost:{}?ca={ca}", port.number())
+            }
+            None => format!("redis://{user}{}", port.addr),
+        }
+    }
+
+    /// The address of the TCP or TLS port.
+    ///
+    /// # Panics
+    ///
+    /// When the server listens on a unix socket only.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.parts.port.as_ref().expect("the server has no port, only a unix socket").addr
+    }
+
+    /// The TCP or TLS port.
+    ///
+    /// # Panics
+    ///
+    /// When the server listens on a unix socket only.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.addr().port()
+    }
+
+    /// The certificate of the authority that signed the server's, as a PEM file.
+    ///
+    /// # Panics
+    ///
+    /// When the server has no TLS.
+    #[must_use]
+    pub fn tls_ca(&self) -> &Path {
+        &self.parts.certificates.as_ref().expect("the server has no TLS").ca
+    }
+
+    /// The server's process, or its last one if it is down.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child().id()
+    }
+
+    /// Whether the process is there. A paused one is.
+    ///
+    /// # Panics
+    ///
+    /// When the system cannot tell.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        is_running(&mut self.child())
+    }
+
+    /// Stops the process where it is, and waits until it stands still.
+    ///
+    /// Its port still accepts connections and takes bytes, as the kernel does that.
+    ///
+    /// # Panics
+    ///
+    /// When the server is down.
+    pub fn pause(&self) {
+        let pid = self.signal(Signal::STOP);
+        eventually("the server is paused", || process_state(pid) == Some('T'));
+    }
+
+    /// Lets a paused process go on.
+    ///
+    /// # Panics
+    ///
+    /// When the server is down.
+    pub fn resume(&self) {
+        let pid = self.signal(Signal::CONT);
+        eventually("the server goes on", || process_state(pid) != Some('T'));
+    }
+
+    /// Kills the process, paused or not, and waits until it is gone.
+    pub fn kill(&self) {
+        kill(&mut self.child());
+    }
+
+    /// Starts the server again where it was, with the same options, and waits until it answers.
+    ///
+    /// It is killed first if it still runs. What it stored is lost, unless it is `appendonly`.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up.
+    pub fn restart(&self) {
+        let mut child = self.child();
+        kill(&mut child);
+        *child = self.parts.spawn();
+        drop(child);
+        self.wait_until_ready();
+    }
+
+    /// Runs a command on the server itself, on a connection of its own: past any proxy, without TLS
+    /// and with the password given.
+    ///
+    /// # Panics
+    ///
+    /// When the server does not answer. An error it answers is a [`Reply::Error`].
+    pub fn command<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
+        self.connect()
+            .and_then(|mut client| client.command(args))
+            .unwrap_or_else(|error| panic!("no answer from the server itself: {error}"))
+    }
+
+    /// A connection to the server itself, as [`command`](Self::command) uses it.
+    ///
+    /// # Errors
+    ///
+    /// When the server is down, stays silent, or does not take the password.
+    pub fn connect(&self) -> io::Result<Client<UnixStream>> {
+        let stream = UnixStream::connect(&self.parts.socket)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.set_write_timeout(Some(DEADLINE))?;
+        let mut client = Client::over(stream);
+        if let Some(password) = &self.parts.password {
+            let reply = client.command(&["AUTH", password])?;
+            if reply != Reply::Simple("OK".into()) {
+                return Err(io::Error::other(format!("AUTH: {reply:?}")));
+            }
+        }
+        Ok(client)
+    }
+
+    pub(crate) fn wait_until_ready(&self) {
+        let deadline = Instant::now() + DEADLINE;
+        let pong = Reply::Simple("PONG".into());
+        // The socket lies in the server's own directory, so no other server can answer there.
+        while !self.connect().and_then(|mut c| c.command(&["PING"])).is_ok_and(|r| r == pong) {
+            let fate = match self.child().try_wait() {
+                Ok(None) if Instant::now() < deadline => {
+                    thread::sleep(POLL_EVERY);
+                    continue;
+                }
+                Ok(None) => format!("did not answer within {DEADLINE:?}"),
+                Ok(Some(status)) => format!("ended with {status}"),
+                Err(error) => format!("cannot be waited for: {error}"),
+            };
+            let program = self.parts.program.display();
+            panic!("{program} {fate}. Its log ends with:\n{}", self.parts.log_tail());
+        }
+    }
+
+    /// A test that panicked while it held the lock must not keep the server from being killed.
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn signal(&self, signal: Signal) -> Pid {
+        let mut child = self.child();
+        assert!(is_running(&mut child), "the server is down");
+        let pid = Pid::from_child(&child);
+        kill_process(pid, signal).expect("the server can be signalled");
+        pid
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        // The directory is removed after this, when nothing writes to it any more.
+        self.kill();
+    }
+}
+
+impl Parts {
+    fn spawn(&self) -> Child {
+        let log = File::options().create(true).append(true).open(self.log());
+        log.and_then(|log| spawner::spawn(&self.program, &self.args, &log))
+            .unwrap_or_else(|error| panic!("the server cannot be started with setpriv: {error}"))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.path().join("server.log")
+    }
+
+    fn log_tail(&self) -> String {
+        let log = fs::read(self.log()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+fn is_running(child: &mut Child) -> bool {
+    child.try_wait().expect("a child can be waited for").is_none()
+}
+
+fn kill(child: &mut Child) {
+    // Only a process that has not been waited for still owns its pid.
+    if is_running(child) {
+        // The whole group, as a server forks to write its files.
+        kill_process_group(Pid::from_child(child), Signal::KILL).expect("the server can be killed");
+        child.wait().expect("a child can be waited for");
+    }
+}
+
+/// The letter that `/proc` shows for what the process is doing.
+fn process_state(pid: Pid) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The program's name comes before it, in brackets, and may have brackets itself.
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+fn percent_encoded(text: &str, kept: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        let character = char::from(byte);
+        if character.is_ascii_alphanumeric()
+            || "-._~".contains(character)
+            || kept.contains(character)
+        {
+            encoded.push(character);
+        } else {
+            write!(encoded, "%{byte:02X}").expect("a string takes what is written");
+        }
+    }
+    encoded
+}
