@@ -11,7 +11,7 @@ use crate::Error;
 use crate::core::{Core, Pending};
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::locker::Locker;
-use crate::node::{Failure, FailureKind, Node, Setting, from_url};
+use crate::node::{self, Failure, FailureKind, Node};
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::settings::{Settings, default_node_limit};
 use quorlock_protocol::{Backoff, Drift, MAX_NODES, Quorum};
@@ -120,10 +120,7 @@ impl Builder {
             tracing::warn!("{warning}");
         }
         let runtime = self.runtime.take().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
-        let setting = Setting::new(&self.settings, Arc::clone(&runtime));
-        for (index, url) in self.urls.iter().enumerate() {
-            self.nodes.push(from_url(index, url, &setting)?);
-        }
+        self.nodes.extend(node::open(&self.urls, &self.settings, &runtime)?);
         for node in &self.nodes {
             let needs = node.capabilities();
             let settings = &mut self.settings;

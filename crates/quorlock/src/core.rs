@@ -64,9 +64,8 @@ impl Pending {
 
     pub(crate) async fn drained(&self) {
         loop {
-            let mut none_left = std::pin::pin!(self.none_left.notified());
-            // Registered before the look, so that the last one to end cannot slip in between.
-            none_left.as_mut().enable();
+            // Made before the look, so that the last one to end cannot slip in between.
+            let none_left = self.none_left.notified();
             if self.count.load(Ordering::Acquire) == 0 {
                 return;
             }

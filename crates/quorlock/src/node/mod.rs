@@ -24,7 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use failure::{Failure, FailureKind};
-pub(crate) use url::{Setting, from_url};
+pub(crate) use url::Setting;
+pub use url::open;
 
 use crate::name::Name;
 use crate::runtime::BoxFuture;
@@ -36,7 +37,8 @@ use quorlock_protocol::{Drift, Moment};
 /// # Contract
 /// - [`submit`](Self::submit) neither blocks nor waits for the server.
 /// - Calls take effect in the order in which they were submitted, or not at all: a release never
-///   overtakes the acquisition before it, not even over a reconnection.
+///   overtakes the acquisition before it, not even over a reconnection. (A server that forgot a
+///   script makes a release or an extension come later than its turn, which is harmless.)
 /// - A call that is not answered within the node's time limit is reported with
 ///   [`Call::lateness`]; its answer is still delivered when it comes.
 /// - No call is made to run twice, except a release, which compares the token.

@@ -17,15 +17,28 @@ pub(crate) struct Setting {
     pub(crate) servers: Arc<Servers>,
 }
 
-impl Setting {
-    pub(crate) fn new(settings: &Settings, runtime: Arc<dyn Runtime>) -> Self {
-        Self { settings: settings.clone(), runtime, servers: Arc::default() }
-    }
+/// The nodes behind some URLs, for use without a [`Locker`](crate::Locker). They connect in the
+/// background; [`Node::ready`] waits for that.
+///
+/// # Errors
+/// [`Error::Misuse`] for a URL that cannot be read.
+pub fn open<U: AsRef<str>>(
+    urls: impl IntoIterator<Item = U>,
+    settings: &Settings,
+    runtime: &Arc<dyn Runtime>,
+) -> Result<Vec<Arc<dyn Node>>, Error> {
+    let setting = Setting {
+        settings: settings.clone(),
+        runtime: Arc::clone(runtime),
+        servers: Arc::default(),
+    };
+    let urls = urls.into_iter().enumerate();
+    urls.map(|(index, url)| from_url(index, url.as_ref(), &setting)).collect()
 }
 
 /// The node behind the `index`-th URL, which need not be up.
 #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "no kind of node has a URL"))]
-pub(crate) fn from_url(index: usize, url: &str, setting: &Setting) -> Result<Arc<dyn Node>, Error> {
+fn from_url(index: usize, url: &str, setting: &Setting) -> Result<Arc<dyn Node>, Error> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         #[cfg(feature = "redis")]

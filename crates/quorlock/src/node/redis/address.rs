@@ -59,12 +59,12 @@ impl Address {
             match &*key {
                 "db" if unix => db_text = value,
                 "user" if unix => user = Some(value.into_owned()),
-                "password" if unix => password = Some(value.into_owned()),
+                "pass" if unix => password = Some(value.into_owned()),
                 "ca" if secure => ca = Some(PathBuf::from(&*value)),
                 _ => {
                     return refuse(
                         &format!("has the parameter {key:?}, which is not known there"),
-                        "use db, user and password with redis+unix://, ca with rediss://, or none",
+                        "use db, user and pass with redis+unix://, ca with rediss://, or none",
                     );
                 }
             }
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn reads_unix_sockets() {
-        let address = parse("redis+unix:///run/a%20b.sock?db=2&password=x&user=u");
+        let address = parse("redis+unix:///run/a%20b.sock?db=2&pass=x&user=u");
         assert_eq!(address.place, Place::Unix("/run/a b.sock".into()));
         assert_eq!((address.db, address.password.as_deref()), (2, Some("x")));
         assert_eq!(address.label, "redis+unix:///run/a b.sock/2");
@@ -164,7 +164,7 @@ mod tests {
             ("redis:hunter2", "names no host"),
             ("redis://:hunter2@host/six", "the database \"six\""),
             ("redis://:hunter2@host?pasword=hunter2", "the parameter \"pasword\""),
-            ("redis+unix://?password=hunter2", "names no socket"),
+            ("redis+unix://?pass=hunter2", "names no socket"),
         ] {
             let error = Address::parse(2, url).unwrap_err().to_string();
             assert!(error.contains(says) && error.contains("node 3"), "{url}: {error}");

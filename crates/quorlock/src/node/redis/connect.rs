@@ -9,7 +9,7 @@ use super::error::rejected;
 use super::resp::{self, Command, Value};
 use super::stream::{self, ReadHalf, WriteHalf};
 use super::tls::Tls;
-use super::verbs::DeleteIfEqual;
+use super::verbs::{self, DeleteIfEqual};
 use crate::node::{Failure, FailureKind};
 
 /// A connection that has been greeted.
@@ -48,6 +48,9 @@ pub(super) async fn connect(
     Command::new(&mut greeting, 2).arg(b"SELECT").number(u64::from(address.db));
     Command::new(&mut greeting, 1).arg(b"INFO");
     Command::new(&mut greeting, 4).arg(b"COMMAND").arg(b"INFO").arg(b"DELEX").arg(b"DELIFEQ");
+    for source in verbs::scripts() {
+        Command::new(&mut greeting, 3).arg(b"SCRIPT").arg(b"LOAD").arg(source.as_bytes());
+    }
     let predecessor = predecessor.and_then(|id| u64::try_from(id).ok());
     if let Some(id) = predecessor {
         Command::new(&mut greeting, 4).arg(b"CLIENT").arg(b"KILL").arg(b"ID").number(id);
@@ -71,6 +74,10 @@ pub(super) async fn connect(
     let run_id = field(&info, "run_id").ok_or_else(|| strange("INFO"))?.to_owned();
     warn_of_eviction(&address.label, &info);
     let delete_if_equal = wire.reply(|known| delete_if_equal(&known)).await?;
+    for _ in verbs::scripts() {
+        // A user without the right to load them still runs them: the first use sends the source.
+        wire.reply(|_| ()).await?;
+    }
     if predecessor.is_some() {
         let ended = wire.reply(|killed| refuse_error(&killed)).await?;
         if let Err(failure) = ended {

@@ -16,7 +16,7 @@ pub(super) fn rejected(error: &[u8]) -> Failure {
         "NOPERM" => (
             FailureKind::Unfit,
             "give the user these rights: +hello +info +client|id +client|kill +command|info \
-             +select +set +get +del +pttl +pexpire +type +eval +evalsha, and the keys of the locks",
+             +select +set +get +del +pttl +pexpire +type +eval +evalsha +script|load, and the keys of the locks",
         ),
         "READONLY" => (FailureKind::Unfit, "it is a replica; name its primary instead"),
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => {

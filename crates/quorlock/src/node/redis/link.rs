@@ -157,8 +157,8 @@ impl Link {
     /// Ends when the server can be asked, or the latest attempt to reach it has failed.
     pub(super) async fn ready(&self) -> Result<(), Failure> {
         loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            changed.as_mut().enable();
+            // Made before the look, so that no change can slip in between.
+            let changed = self.changed.notified();
             match &self.state().phase {
                 Phase::New => {}
                 Phase::Up(_) => return Ok(()),
@@ -237,8 +237,8 @@ impl Link {
     /// Ends when the node is not needed any more.
     pub(super) async fn closed(&self) {
         loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            changed.as_mut().enable();
+            // Made before the look, so that no change can slip in between.
+            let changed = self.changed.notified();
             if self.state().closing {
                 return;
             }

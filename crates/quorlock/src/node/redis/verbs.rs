@@ -56,6 +56,11 @@ static EXTEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua
 static RELEASE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/release.lua")));
 static INSPECT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/inspect.lua")));
 
+/// The sources of all scripts. A new connection loads them, so that no call has to be repeated.
+pub(super) fn scripts() -> [&'static str; 3] {
+    [EXTEND.source, RELEASE.source, INSPECT.source]
+}
+
 impl Dialect {
     /// Writes the command for a request. Scripts go by their hash, or whole with `source`.
     pub(super) fn encode(&self, request: &Request<'_>, source: bool, out: &mut Vec<u8>) -> Sent {

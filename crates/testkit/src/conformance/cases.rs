@@ -1,0 +1,229 @@
+//! The cases, one function each.
+
+use std::time::Duration;
+
+use quorlock::node::Answer;
+
+use super::Backend;
+use super::probe::owner;
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(30);
+/// Over before long.
+const SHORT: Duration = Duration::from_millis(20);
+
+/// Acquire, then look.
+pub async fn a_free_name_is_granted_and_seen(backend: &impl Backend) {
+    let node = backend.open();
+    let owner = owner("free");
+    assert!(owner.seen(&node).await.is_none());
+    assert!(owner.acquire(&node, LONG).is_done().await);
+    let record = owner.seen(&node).await.expect("a record");
+    let left = record.remaining.expect("an end");
+    assert!(left <= LONG && left > Duration::ZERO, "{left:?} left of {LONG:?}");
+}
+
+/// A second owner comes too late.
+pub async fn a_taken_name_is_refused_and_nothing_changes(backend: &impl Backend) {
+    let node = backend.open();
+    let (first, second) = (owner("taken"), owner("taken"));
+    assert!(first.acquire(&node, LONG / 2).is_done().await);
+    let before = first.seen(&node).await.expect("a record");
+    assert!(!second.acquire(&node, LONG).is_done().await);
+    let after = first.seen(&node).await.expect("a record");
+    assert_eq!(after.holder, before.holder);
+    assert!(after.remaining <= before.remaining, "the refused one made it last longer");
+}
+
+/// Release, look, and acquire again.
+pub async fn a_release_by_the_owner_frees_the_name(backend: &impl Backend) {
+    let node = backend.open();
+    let (first, second) = (owner("freed"), owner("freed"));
+    assert!(first.acquire(&node, LONG).is_done().await);
+    assert!(first.release(&node).is_done().await);
+    assert!(first.seen(&node).await.is_none());
+    assert!(second.acquire(&node, LONG).is_done().await);
+}
+
+/// Release of a name that nobody holds, and a second release.
+pub async fn a_release_of_nothing_is_refused(backend: &impl Backend) {
+    let node = backend.open();
+    let owner = owner("nothing");
+    assert!(!owner.release(&node).is_done().await);
+    assert!(owner.acquire(&node, LONG).is_done().await);
+    assert!(owner.release(&node).is_done().await);
+    assert!(!owner.release(&node).is_done().await);
+}
+
+/// Only the owner can release.
+pub async fn a_release_with_another_token_changes_nothing(backend: &impl Backend) {
+    let node = backend.open();
+    let (holder, stranger) = (owner("mine"), owner("mine"));
+    assert!(holder.acquire(&node, LONG).is_done().await);
+    let before = holder.seen(&node).await.expect("a record");
+    assert!(!stranger.release(&node).is_done().await);
+    let after = holder.seen(&node).await.expect("a record");
+    assert_eq!(after.holder, before.holder);
+    assert!(holder.release(&node).is_done().await);
+}
+
+/// Extend to a longer time.
+pub async fn an_extension_makes_the_record_last_longer(backend: &impl Backend) {
+    let node = backend.open();
+    let owner = owner("longer");
+    assert!(owner.acquire(&node, LONG / 3).is_done().await);
+    assert!(owner.extend(&node, LONG).is_done().await);
+    let left = owner.seen(&node).await.expect("a record").remaining.expect("an end");
+    assert!(left > LONG / 3, "{left:?}");
+}
+
+/// Extend by less than is left.
+pub async fn an_extension_never_shortens_the_record(backend: &impl Backend) {
+    let node = backend.open();
+    let owner = owner("not shorter");
+    assert!(owner.acquire(&node, LONG).is_done().await);
+    assert!(owner.extend(&node, SHORT).is_done().await);
+    let left = owner.seen(&node).await.expect("a record").remaining.expect("an end");
+    assert!(left > SHORT, "{left:?}");
+}
+
+/// Only the owner can extend.
+pub async fn an_extension_with_another_token_changes_nothing(backend: &impl Backend) {
+    let node = backend.open();
+    let (holder, stranger) = (owner("foreign"), owner("foreign"));
+    assert!(holder.acquire(&node, LONG / 2).is_done().await);
+    assert!(!stranger.extend(&node, LONG).is_done().await);
+    let left = holder.seen(&node).await.expect("a record").remaining.expect("an end");
+    assert!(left <= LONG / 2, "{left:?}");
+    assert!(holder.release(&node).is_done().await);
+}
+
+/// Extend what is not there.
+pub async fn an_extension_never_creates_a_record(backend: &impl Backend) {
+    let node = backend.open();
+    let owner = owner("not there");
+    assert!(!owner.extend(&node, LONG).is_done().await);
+    assert!(owner.seen(&node).await.is_none());
+}
+
+/// The holder died: somebody else gets the name after the TTL.
+pub async fn an_expired_record_is_free(backend: &impl Backend) {
+    let node = backend.open();
+    let (dead, next) = (owner("dead"), owner("dead"));
+    assert!(dead.acquire(&node, SHORT).is_done().await);
+    while !next.acquire(&node, LONG).is_done().await {
+        tokio::time::sleep(SHORT / 4).await;
+    }
+    assert!(next.seen(&node).await.is_some());
+}
+
+/// A holder that comes back too late.
+pub async fn an_expired_owner_cannot_touch_the_next_record(backend: &impl Backend) {
+    let node = backend.open();
+    let (late, next) = (owner("late"), owner("late"));
+    assert!(late.acquire(&node, SHORT).is_done().await);
+    while late.seen(&node).await.is_some() {
+        tokio::time::sleep(SHORT / 4).await;
+    }
+    assert!(!late.extend(&node, LONG).is_done().await, "it came back to life");
+    assert!(next.acquire(&node, LONG / 2).is_done().await);
+    let before = next.seen(&node).await.expect("a record");
+    assert!(!late.extend(&node, LONG).is_done().await);
+    assert!(!late.release(&node).is_done().await);
+    let after = next.seen(&node).await.expect("a record");
+    assert_eq!(after.holder, before.holder);
+    assert!(after.remaining <= before.remaining);
+}
+
+/// Names that a careless node would mix up.
+pub async fn odd_names_are_told_apart_exactly(backend: &impl Backend) {
+    let node = backend.open();
+    let long = [b'x'; quorlock::MAX_NAME_BYTES];
+    let names: [&[u8]; 17] = [
+        b"a",
+        b"ab",
+        b"a:b",
+        b"a:",
+        b"{a}b",
+        b"a b",
+        b" a",
+        b"a ",
+        b"A",
+        b"*",
+        b"a?",
+        b"\r\n",
+        b"a\0b",
+        b"a\0",
+        b"\xff\xfe",
+        &long,
+        &long[1..],
+    ];
+    let owners: Vec<_> = names.iter().map(owner).collect();
+    for owner in &owners {
+        assert!(owner.acquire(&node, LONG).is_done().await, "{owner:?}");
+    }
+    for (index, owner) in owners.iter().enumerate() {
+        assert!(owner.release(&node).is_done().await, "{owner:?}");
+        for other in &owners[index + 1..] {
+            assert!(other.seen(&node).await.is_some(), "{owner:?} released {other:?}");
+        }
+    }
+}
+
+/// Nothing is waited for in between, so that only the node's own order can make this right.
+pub async fn calls_take_effect_in_the_order_of_submission(backend: &impl Backend) {
+    let node = backend.open();
+    for _ in 0..50 {
+        let (first, second) = (owner("order"), owner("order"));
+        let acquired = first.acquire(&node, LONG);
+        let refused = second.acquire(&node, LONG);
+        let released = first.release(&node);
+        let granted = second.acquire(&node, LONG);
+        let cleaned = second.release(&node);
+        let seen = second.inspect(&node);
+        assert!(acquired.is_done().await);
+        assert!(!refused.is_done().await);
+        assert!(released.is_done().await);
+        assert!(granted.is_done().await);
+        assert!(cleaned.is_done().await);
+        assert!(matches!(seen.answer().await, Answer::Seen(None)));
+    }
+}
+
+/// Two processes, one authority.
+pub async fn two_handles_share_one_record(backend: &impl Backend) {
+    let (here, there) = (backend.open(), backend.open());
+    let (first, second) = (owner("shared"), owner("shared"));
+    assert!(first.acquire(&here, LONG).is_done().await);
+    assert!(!second.acquire(&there, LONG).is_done().await);
+    assert_eq!(first.seen(&here).await.map(|record| record.holder), {
+        second.seen(&there).await.map(|record| record.holder)
+    });
+    assert!(first.release(&there).is_done().await, "the token counts, not the connection");
+    assert!(second.acquire(&here, LONG).is_done().await);
+}
+
+/// Many names at once, each answered with its own answer.
+pub async fn every_call_of_a_burst_is_answered(backend: &impl Backend) {
+    let node = backend.open();
+    let owners: Vec<_> = (0..500).map(|number| owner(format!("burst/{number}"))).collect();
+    let taken: Vec<_> = owners.iter().step_by(3).map(|owner| owner.acquire(&node, LONG)).collect();
+    for probe in taken {
+        assert!(probe.is_done().await);
+    }
+    let all: Vec<_> =
+        (0..500).map(|number| owner(format!("burst/{number}")).acquire(&node, LONG)).collect();
+    for (number, probe) in all.into_iter().enumerate() {
+        assert_eq!(probe.is_done().await, number % 3 != 0, "burst/{number}");
+    }
+}
+
+/// A caller that goes away does not take its request with it.
+pub async fn a_round_that_nobody_waits_for_still_runs(backend: &impl Backend) {
+    let node = backend.open();
+    let owner = owner("forgotten");
+    drop(owner.acquire(&node, LONG));
+    drop(owner.release(&node));
+    drop(owner.acquire(&node, LONG));
+    assert!(owner.seen(&node).await.is_some());
+}

@@ -1,0 +1,149 @@
+//! A round of one call, for talking to a node by hand.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use quorlock::node::{Answer, Call, Failure, Node, Record, Request, Round, Verb};
+use quorlock::runtime::{Moment, Runtime, TokioRuntime};
+use quorlock::{Name, Token};
+use tokio::sync::Notify;
+
+use crate::DEADLINE;
+
+/// Asks one node one thing, and keeps what it says.
+#[derive(Debug)]
+pub struct Probe {
+    name: Name,
+    token: Token,
+    ask: Ask,
+    sent: Moment,
+    said: Mutex<Option<Answer>>,
+    answered: Notify,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Ask {
+    Acquire(Duration),
+    Extend(Duration),
+    Release,
+    Inspect,
+}
+
+/// An owner of records: a name and a token.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    name: Name,
+    token: Token,
+}
+
+/// A new owner of `name`.
+///
+/// # Panics
+/// For a name that no lock can have, and outside of a tokio runtime.
+#[must_use]
+pub fn owner(name: impl AsRef<[u8]>) -> Owner {
+    let name = Name::new(name).expect("a name for a lock");
+    Owner { name, token: Token::random(&TokioRuntime::current()) }
+}
+
+impl Owner {
+    /// Asks `node` for the name.
+    pub fn acquire(&self, node: &Arc<dyn Node>, ttl: Duration) -> Arc<Probe> {
+        self.ask(node, Ask::Acquire(ttl))
+    }
+
+    /// Asks `node` to keep the record longer.
+    pub fn extend(&self, node: &Arc<dyn Node>, ttl: Duration) -> Arc<Probe> {
+        self.ask(node, Ask::Extend(ttl))
+    }
+
+    /// Asks `node` to drop the record.
+    pub fn release(&self, node: &Arc<dyn Node>) -> Arc<Probe> {
+        self.ask(node, Ask::Release)
+    }
+
+    /// Asks `node` who holds the name.
+    pub fn inspect(&self, node: &Arc<dyn Node>) -> Arc<Probe> {
+        self.ask(node, Ask::Inspect)
+    }
+
+    /// Who holds the name, by `node`.
+    pub async fn seen(&self, node: &Arc<dyn Node>) -> Option<Record> {
+        match self.inspect(node).answer().await {
+            Answer::Seen(record) => record,
+            other => panic!("a look was answered with {other:?}"),
+        }
+    }
+
+    fn ask(&self, node: &Arc<dyn Node>, ask: Ask) -> Arc<Probe> {
+        let probe = Arc::new(Probe {
+            name: self.name.clone(),
+            token: self.token,
+            ask,
+            sent: TokioRuntime::current().now(),
+            said: Mutex::new(None),
+            answered: Notify::new(),
+        });
+        node.submit(Call::new(Arc::clone(&probe) as Arc<dyn Round>, 0));
+        probe
+    }
+}
+
+impl Probe {
+    /// What the node says, once it says it.
+    ///
+    /// # Panics
+    /// If it says nothing for a long time.
+    pub async fn answer(&self) -> Answer {
+        let said = async {
+            loop {
+                let answered = self.answered.notified();
+                if let Some(answer) = &*self.said() {
+                    return answer.clone();
+                }
+                answered.await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, said).await.expect("an answer")
+    }
+
+    /// Whether the node did it.
+    ///
+    /// # Panics
+    /// If it said anything but yes or no.
+    pub async fn is_done(&self) -> bool {
+        match self.answer().await {
+            Answer::Done => true,
+            Answer::Refused => false,
+            other => panic!("neither done nor refused: {other:?}"),
+        }
+    }
+
+    fn said(&self) -> std::sync::MutexGuard<'_, Option<Answer>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Round for Probe {
+    fn request(&self, _node: usize) -> Request<'_> {
+        let token = &self.token;
+        let verb = match self.ask {
+            Ask::Acquire(ttl) => Verb::Acquire { token, ttl },
+            Ask::Extend(ttl) => Verb::Extend { token, ttl },
+            Ask::Release => {
+                let until = Some(self.sent.after(Duration::from_secs(60)));
+                Verb::Release { token, until }
+            }
+            Ask::Inspect => Verb::Inspect,
+        };
+        Request { name: &self.name, sent: self.sent, verb }
+    }
+
+    fn cast(self: Arc<Self>, _node: usize, answer: Answer) {
+        *self.said() = Some(answer);
+        self.answered.notify_waiters();
+    }
+
+    /// A machine under load may be late: only the answer counts here.
+    fn overdue(self: Arc<Self>, _node: usize, _why: Failure) {}
+}
