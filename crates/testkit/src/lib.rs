@@ -26,6 +26,7 @@ mod resp;
 mod server;
 mod spawner;
 mod tls;
+mod virtual_time;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,6 +35,7 @@ pub use builder::RedisServerBuilder;
 pub use proxy::Proxy;
 pub use resp::{Client, Reply};
 pub use server::RedisServer;
+pub use virtual_time::VirtualTime;
 
 /// How long anything may take before it counts as failed.
 ///
@@ -54,6 +56,19 @@ pub fn servers(count: usize) -> Vec<RedisServer> {
         server.wait_until_ready();
     }
     servers
+}
+
+/// Waits until `condition` holds, and panics with `what` when it does not within [`DEADLINE`].
+///
+/// # Panics
+///
+/// When the deadline passes.
+pub async fn eventually_async(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "not within {DEADLINE:?}: {what}");
+        tokio::time::sleep(POLL_EVERY).await;
+    }
 }
 
 /// Blocks until `condition` holds, and panics with `what` when it does not within [`DEADLINE`].

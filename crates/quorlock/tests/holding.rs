@@ -1,0 +1,126 @@
+//! Keeping a lock, and learning that it is gone.
+
+use std::time::Duration;
+
+use quorlock::{Error, GuardState, Locker, Loss};
+use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually, servers};
+
+const TTL: Duration = Duration::from_secs(30);
+
+async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
+    Locker::builder().nodes(urls).ttl(TTL).connect().await.expect("a locker")
+}
+
+fn exists(server: &RedisServer, name: &str) -> bool {
+    server.command(&["EXISTS", name]) == Reply::Int(1)
+}
+
+#[tokio::test]
+async fn an_extension_makes_guard_and_records_last_longer() {
+    let servers = servers(3);
+    let locker = locker(servers.iter().map(RedisServer::url)).await;
+    let guard = locker.lock("longer").await.expect("free");
+    for server in &servers {
+        server.command(&["PEXPIRE", "longer", "5000"]);
+    }
+    let before = guard.remaining();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(guard.remaining() < before);
+    let left = guard.remaining();
+    guard.extend().await.expect("extended");
+    assert_eq!(guard.state(), GuardState::Renewed);
+    assert!(guard.remaining() > left);
+    for server in &servers {
+        eventually("the record lasts longer", async || {
+            matches!(server.command(&["PTTL", "longer"]), Reply::Int(left) if left > 5_000)
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn one_extension_that_fails_takes_nothing_away_and_the_next_one_works() {
+    let servers = servers(3);
+    let proxies: Vec<_> = servers.iter().map(|s| Proxy::in_front_of(s.addr())).collect();
+    let locker = locker(proxies.iter().map(Proxy::url)).await;
+    let guard = locker.lock("patience").await.expect("free");
+    for server in &servers {
+        eventually("all have it", async || exists(server, "patience")).await;
+    }
+    proxies[0].hang(true);
+    proxies[1].hang(true);
+    let error = guard.extend().await.expect_err("two of three are silent");
+    assert!(matches!(error, Error::NoQuorum { have: 0..=1, need: 2, .. }), "{error}");
+    assert_eq!(guard.state(), GuardState::Unknown);
+    assert!(guard.is_held() && !guard.remaining().is_zero());
+    for server in &servers {
+        assert!(exists(server, "patience"), "a failed extension released it");
+    }
+    proxies[0].hang(false);
+    proxies[1].hang(false);
+    eventually("the next extension works", async || guard.extend().await.is_ok()).await;
+    assert_eq!(guard.state(), GuardState::Renewed);
+    guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn an_extension_after_somebody_else_held_it_fails_and_brings_nothing_back() {
+    let servers = servers(3);
+    let locker = locker(servers.iter().map(RedisServer::url)).await;
+    let first = locker.lock("in between").await.expect("free");
+    for server in &servers {
+        // As an expiry would, or an operator.
+        eventually("gone", async || server.command(&["DEL", "in between"]) == Reply::Int(1)).await;
+    }
+    let second = locker.try_lock("in between").await.expect("free");
+    let error = first.extend().await.expect_err("it is the second one's");
+    assert!(matches!(error, Error::Lost { reason: Loss::Gone, .. }), "{error}");
+    assert_eq!(first.state(), GuardState::Lost(Loss::Gone));
+    assert!(!first.is_held() && first.remaining().is_zero());
+    second.extend().await.expect("the holder can");
+    second.release().await.expect("released");
+    let error = first.extend().await.expect_err("a loss is final");
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    for server in &servers {
+        eventually("free everywhere", async || !exists(server, "in between")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_guard_knows_by_itself_when_its_time_is_over() {
+    let server = RedisServer::start();
+    let locker = Locker::builder().nodes([server.url()]).ttl(Duration::from_millis(100));
+    let locker = locker.connect().await.expect("a locker");
+    let guard = locker.lock("short").await.expect("free");
+    server.pause();
+    eventually("over", async || !guard.is_held()).await;
+    assert_eq!(guard.state(), GuardState::Lost(Loss::Expired));
+    let error = guard.extend().await.expect_err("over");
+    assert!(matches!(error, Error::Lost { reason: Loss::Expired, .. }), "{error}");
+    server.resume();
+}
+
+#[tokio::test]
+async fn two_tasks_of_one_runtime_exclude_each_other() {
+    let server = RedisServer::start();
+    let locker = locker([server.url()]).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let locker = locker.clone();
+        tasks.spawn(async move {
+            let guard = locker.lock("one at a time").await.expect("in the end");
+            // A read, a pause, a write: any two at once would show.
+            let server = locker.inspect("one at a time").await.expect("a status");
+            assert!(server.holder().is_some());
+            tokio::task::yield_now().await;
+            assert!(matches!(
+                locker.try_lock("one at a time").await,
+                Err(Error::Taken { holder: Some(_), remaining: Some(_), .. })
+            ));
+            guard.release().await.expect("nobody else released it");
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.expect("no task saw another one inside");
+    }
+}
