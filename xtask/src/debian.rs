@@ -14,6 +14,13 @@ pub(crate) struct Package {
     pub(crate) why: &'static str,
 }
 
+/// The Redis server's package, unless the machine has the program.
+pub(crate) fn missing_redis() -> Option<Package> {
+    let name = "redis-server";
+    let why = "tests and benchmarks start real Redis servers of their own";
+    find_program(name).is_none().then_some(Package { name, why })
+}
+
 /// Installs the packages with `apt-get`; does nothing if there are none.
 pub(crate) fn install(packages: &[Package]) -> Result<()> {
     if packages.is_empty() {

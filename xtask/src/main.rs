@@ -1,5 +1,7 @@
-//! The project's own commands: `cargo xtask test`, `cargo xtask verify`, `cargo xtask fix`.
+//! The project's own commands: `cargo xtask test`, `cargo xtask verify`, `cargo xtask fix`,
+//! `cargo xtask bench`.
 
+mod bench_command;
 mod debian;
 mod project;
 mod python_peers;
@@ -24,6 +26,7 @@ Commands:
   test [ARGS…]  Install what the tests need and is missing, then run all tests
   verify        Check format, lints, documents, licences; changes no source file
   fix           Put right what the formatter and the linter can put right
+  bench [WHICH] Measure Quorlock beside its peers: latency, throughput, faults, or all
 
 ARGS of `test` narrow the run. They go to `cargo test`, after the options that are always there
 (all packages unless ARGS name some, all features, no stop at the first failure):
@@ -59,11 +62,16 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
         ("test", extra) => test_command::run(&Project::find()?, extra),
         ("verify", []) => verify::verify(&Project::find()?),
         ("fix", []) => verify::fix(&Project::find()?),
+        ("bench", []) => bench_command::bench(&Project::find()?, None),
+        ("bench", [which]) => bench_command::bench(&Project::find()?, Some(which)),
+        ("bench", [_, extra, ..]) => Ok(usage_error(&format!(
+            "`bench` takes one benchmark, but was given `{extra}` as well: leave it out"
+        ))),
         ("verify" | "fix", [extra, ..]) => Ok(usage_error(&format!(
             "`{command}` takes no arguments, but was given `{extra}`: leave it out"
         ))),
         _ => Ok(usage_error(&format!(
-            "there is no command `{command}`: use `test`, `verify` or `fix`"
+            "there is no command `{command}`: use `test`, `verify`, `fix` or `bench`"
         ))),
     }
 }
@@ -104,7 +112,7 @@ mod tests {
 
     #[test]
     fn help_lists_every_command() {
-        for command in ["\n  test ", "\n  verify ", "\n  fix "] {
+        for command in ["\n  test ", "\n  verify ", "\n  fix ", "\n  bench "] {
             assert!(HELP.contains(command), "{command:?} is not in the help");
         }
     }

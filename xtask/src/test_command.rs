@@ -8,16 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::debian::{self, Package};
-use crate::project::{Project, find_program};
+use crate::debian;
+use crate::project::Project;
 use crate::python_peers::{self, Peers};
 use crate::tally::Tally;
 
 /// How long the output may be silent before a look is taken whether cargo has ended.
 const QUIET: Duration = Duration::from_millis(500);
-
-const REDIS: Package =
-    Package { name: "redis-server", why: "the tests start real Redis servers of their own" };
 
 /// Runs the tests. The last line printed is the summary.
 pub(crate) fn run(project: &Project, extra: &[String]) -> Result<ExitCode> {
@@ -50,14 +47,11 @@ pub(crate) fn run(project: &Project, extra: &[String]) -> Result<ExitCode> {
 /// Installs what is missing. What cannot be had, and the tests can do without, becomes a note.
 fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Option<Peers>> {
     let python = python_peers::find_python();
-    let mut packages = Vec::new();
-    if find_program(REDIS.name).is_none() {
-        packages.push(REDIS);
-    }
+    let mut packages: Vec<_> = debian::missing_redis().into_iter().collect();
     packages.extend(python.as_deref().ok().and_then(python_peers::missing_package));
     debian::install(&packages)?;
-    if find_program(REDIS.name).is_none() {
-        bail!("`{}` is installed but not on the PATH: add its folder to the PATH", REDIS.name);
+    if let Some(redis) = debian::missing_redis() {
+        bail!("`{}` is installed but not on the PATH: add its folder to the PATH", redis.name);
     }
 
     let peers = match python {

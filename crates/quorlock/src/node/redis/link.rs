@@ -54,6 +54,9 @@ pub(super) struct State {
     session: Option<Waker>,
     /// Whether the session has been woken and not run since.
     woken: bool,
+    /// Whether replies have lately come one by one: then a call on an idle connection is written
+    /// at once. Where many callers run, the first of a burst would otherwise be sent alone.
+    pub(super) lone: bool,
     /// Whether the session's timer is set to look at the oldest call.
     pub(super) timed: bool,
     pub(super) closing: bool,
@@ -102,6 +105,7 @@ impl Link {
                 parked: VecDeque::new(),
                 session: None,
                 woken: false,
+                lone: true,
                 timed: false,
                 closing: false,
             }),
@@ -259,7 +263,7 @@ impl Link {
 impl State {
     /// Writes a call's command, or leaves it to the session if the connection is busy.
     fn send(&mut self, call: Call, since: Moment, again: bool) {
-        let idle = self.waiting.is_empty() && self.out.is_empty();
+        let idle = self.lone && self.waiting.is_empty() && self.out.is_empty();
         let sent = self.encode(&call, false);
         self.waiting.push_back(Waiting { call, sent, since, again });
         if idle

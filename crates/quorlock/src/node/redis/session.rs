@@ -101,6 +101,7 @@ impl Session {
                 if full { Err(broken("a reply is too long")) } else { Ok(()) }
             })
         };
+        state.lone = self.answers.len() <= 1;
         drop(state);
         for (call, answer) in self.answers.drain(..) {
             call.answer(answer);

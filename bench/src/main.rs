@@ -1,0 +1,31 @@
+//! Quorlock beside its peers and beside the limit, on real servers that this program starts itself.
+//!
+//! Every figure is a ratio between systems that were measured in turns in the same run: first a few
+//! hundred cycles of one, then of the next, and again from the start, so that noise hits all alike.
+//! A cycle is lock + release of a free name, each time another one.
+
+mod bare;
+mod faults;
+mod latency;
+mod stats;
+mod systems;
+mod throughput;
+
+use anyhow::{Result, bail};
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let which: Vec<&str> = args.iter().map(String::as_str).collect();
+    match which.as_slice() {
+        [] | ["all"] => {
+            runtime.block_on(latency::compare())?;
+            runtime.block_on(throughput::compare())?;
+            runtime.block_on(faults::compare())
+        }
+        ["latency"] => runtime.block_on(latency::compare()),
+        ["throughput"] => runtime.block_on(throughput::compare()),
+        ["faults"] => runtime.block_on(faults::compare()),
+        other => bail!("{other:?} is no benchmark: use latency, throughput, faults or all"),
+    }
+}
