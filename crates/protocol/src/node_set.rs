@@ -10,6 +10,12 @@ impl NodeSet {
     /// No node at all.
     pub const EMPTY: Self = Self(0);
 
+    /// The first `count` nodes.
+    #[must_use]
+    pub const fn first(count: usize) -> Self {
+        if count >= MAX_NODES { Self(u64::MAX >> 1) } else { Self((1 << count) - 1) }
+    }
+
     /// Adds `node`. Numbers that no node can have are ignored.
     pub const fn insert(&mut self, node: usize) {
         if node < MAX_NODES {
@@ -47,6 +53,12 @@ impl NodeSet {
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
+
+    /// The nodes that are in this one and not in the other.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
 }
 
 #[cfg(test)]
@@ -70,5 +82,8 @@ mod tests {
         other.insert(4);
         assert_eq!(set.union(other).len(), 2);
         assert!(NodeSet::EMPTY.is_empty());
+        assert_eq!(NodeSet::first(5).without(other).len(), 4);
+        assert_eq!(NodeSet::first(MAX_NODES).len(), MAX_NODES);
+        assert_eq!(NodeSet::first(0), NodeSet::EMPTY);
     }
 }

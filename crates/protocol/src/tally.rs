@@ -93,10 +93,10 @@ impl Tally {
         self.heard().len() == self.quorum.nodes()
     }
 
-    /// Whether the request can have changed something at `node`, now or later.
+    /// The nodes where the request can have changed something, now or later.
     #[must_use]
-    pub const fn may_have_run(&self, node: usize) -> bool {
-        !self.no.contains(node) && !self.not_sent.contains(node)
+    pub const fn may_have_run(&self) -> NodeSet {
+        NodeSet::first(self.quorum.nodes()).without(self.no.union(self.not_sent))
     }
 
     /// N and its thresholds.
@@ -142,7 +142,7 @@ mod tests {
         {
             tally.record(node, vote);
         }
-        let may: [bool; 5] = core::array::from_fn(|node| tally.may_have_run(node));
+        let may: [bool; 5] = core::array::from_fn(|node| tally.may_have_run().contains(node));
         assert_eq!(may, [true, false, false, true, true]);
     }
 }

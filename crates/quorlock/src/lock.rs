@@ -189,15 +189,15 @@ impl Locking {
         }
     }
 
-    /// A name that a majority of the nodes uses for something else can never be locked.
-    fn wrong_type(status: &Status) -> Option<Error> {
+    /// A name that so many nodes use for something else can never be locked.
+    fn wrong_type(&self, status: &Status) -> Option<Error> {
         let mut wrong = status.nodes.iter().filter_map(|node| match &node.record {
             Err(failure) if failure.kind() == FailureKind::WrongType => {
                 Some(Error::Node { node: node.node.clone(), failure: failure.clone() })
             }
             _ => None,
         });
-        wrong.next()
+        wrong.nth(self.lock.core.quorum.too_many() - 1)
     }
 }
 
@@ -236,7 +236,7 @@ impl Future for Locking {
                     else {
                         continue;
                     };
-                    if let Some(error) = Self::wrong_type(&status) {
+                    if let Some(error) = this.wrong_type(&status) {
                         return Poll::Ready(Err(error));
                     }
                     this.seen = Some(status);

@@ -10,7 +10,7 @@ use crate::error::NodeAnswers;
 use crate::name::Name;
 use crate::node::{Answer, Failure, Request, Round, Verb};
 use crate::token::Token;
-use quorlock_protocol::{Acquire, AcquireOutcome, Defeat, Lease, Moment, Vote};
+use quorlock_protocol::{Acquire, AcquireOutcome, Defeat, Lease, Moment, NodeSet, Vote};
 
 /// One token's claim on one name, from the first byte sent to the release.
 ///
@@ -113,9 +113,9 @@ impl Claim {
         locked(&self.state).lease.as_mut().map(|lease| change(lease, now))
     }
 
-    /// Whether a record of this claim can be on `node`, now or later.
-    pub(crate) fn may_be_on(&self, node: usize) -> bool {
-        locked(&self.state).round.tally().may_have_run(node)
+    /// The nodes on which a record of this claim can be, now or later.
+    pub(crate) fn may_be_on(&self) -> NodeSet {
+        locked(&self.state).round.tally().may_have_run()
     }
 
     fn vote(self: Arc<Self>, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {

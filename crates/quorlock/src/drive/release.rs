@@ -8,12 +8,14 @@ use super::{Claim, locked, said::Said};
 use crate::Error;
 use crate::error::Loss;
 use crate::node::{Answer, Failure, Request, Round, Verb};
-use quorlock_protocol::{Moment, Release, ReleaseOutcome, Vote};
+use quorlock_protocol::{Moment, NodeSet, Release, ReleaseOutcome, Vote};
 
 #[derive(Debug)]
 pub(crate) struct ReleaseRound {
     claim: Arc<Claim>,
     sent: Moment,
+    /// The nodes that can have a record to release.
+    owing: NodeSet,
     state: Mutex<State>,
 }
 
@@ -36,7 +38,8 @@ impl ReleaseRound {
             pending: true,
             waker: None,
         };
-        let round = Arc::new(Self { claim, sent: core.now(), state: Mutex::new(state) });
+        let (sent, owing) = (core.now(), claim.may_be_on());
+        let round = Arc::new(Self { claim, sent, owing, state: Mutex::new(state) });
         core.releases.begin();
         core.ask_all(&round);
         round
@@ -99,7 +102,7 @@ impl ReleaseRound {
 
 impl Round for ReleaseRound {
     fn request(&self, node: usize) -> Request<'_> {
-        let until = self.claim.may_be_on(node).then(|| self.until());
+        let until = self.owing.contains(node).then(|| self.until());
         let verb = Verb::Release { token: &self.claim.token, until };
         Request { name: &self.claim.name, sent: self.sent, verb }
     }
@@ -154,7 +157,7 @@ impl Released {
                 node: core.label(node),
                 state: if tally.yes().contains(node) {
                     NodeReleaseState::Released
-                } else if tally.no().contains(node) || !self.0.claim.may_be_on(node) {
+                } else if tally.no().contains(node) || !self.0.owing.contains(node) {
                     NodeReleaseState::NotHeld
                 } else {
                     let why = state.said.of(node).cloned();

@@ -12,6 +12,15 @@ use super::tls::Tls;
 use super::verbs::{self, DeleteIfEqual};
 use crate::node::{Failure, FailureKind};
 
+/// An earlier connection that broke.
+#[derive(Debug)]
+pub(super) struct Predecessor {
+    /// The server's number for it.
+    pub(super) client_id: i64,
+    /// The server's identity. Another start of the server gives the number to somebody else.
+    pub(super) run_id: String,
+}
+
 /// A connection that has been greeted.
 #[derive(Debug)]
 pub(super) struct Connected {
@@ -27,11 +36,11 @@ pub(super) struct Connected {
 
 /// Connects, logs in and checks that the server can be a node.
 ///
-/// `predecessor` is the number of an earlier connection that broke: it is ended on the server
-/// first, so that none of its requests can run after those of this one.
+/// `predecessor` is ended on the server first, so that none of its requests can run after those of
+/// this one.
 pub(super) async fn connect(
     address: &Address,
-    predecessor: Option<i64>,
+    predecessor: Option<&Predecessor>,
 ) -> Result<Connected, Failure> {
     let (read, write) = stream::open(&address.place).await.map_err(|error| {
         let text = format!("cannot connect: {error}; is it up, and is the address right?");
@@ -50,10 +59,6 @@ pub(super) async fn connect(
     Command::new(&mut greeting, 4).arg(b"COMMAND").arg(b"INFO").arg(b"DELEX").arg(b"DELIFEQ");
     for source in verbs::scripts() {
         Command::new(&mut greeting, 3).arg(b"SCRIPT").arg(b"LOAD").arg(source.as_bytes());
-    }
-    let predecessor = predecessor.and_then(|id| u64::try_from(id).ok());
-    if let Some(id) = predecessor {
-        Command::new(&mut greeting, 4).arg(b"CLIENT").arg(b"KILL").arg(b"ID").number(id);
     }
     wire.send(&greeting).await?;
 
@@ -78,7 +83,12 @@ pub(super) async fn connect(
         // A user without the right to load them still runs them: the first use sends the source.
         wire.reply(|_| ()).await?;
     }
-    if predecessor.is_some() {
+    if let Some(old) = predecessor.filter(|old| old.run_id == run_id)
+        && let Ok(id) = u64::try_from(old.client_id)
+    {
+        let mut kill = Vec::new();
+        Command::new(&mut kill, 4).arg(b"CLIENT").arg(b"KILL").arg(b"ID").number(id);
+        wire.send(&kill).await?;
         let ended = wire.reply(|killed| refuse_error(&killed)).await?;
         if let Err(failure) = ended {
             tracing::warn!(node = address.label, "cannot end a broken connection: {failure}");

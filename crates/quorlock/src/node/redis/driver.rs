@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::address::Address;
-use super::connect::{Connected, connect};
+use super::connect::{Connected, Predecessor, connect};
 use super::link::Link;
 use super::session::Session;
 use crate::node::{Failure, FailureKind, Setting};
@@ -23,7 +23,7 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
     let mut predecessor = None;
     let mut failures = 0;
     loop {
-        let attempt = attempt(&address, &setting, predecessor);
+        let attempt = attempt(&address, &setting, predecessor.as_ref());
         let connected = tokio::select! {
             connected = attempt => connected,
             () = link.closed() => return,
@@ -31,7 +31,8 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
         let why = match connected {
             Ok(mut connected) => {
                 let run_id = std::mem::take(&mut connected.run_id);
-                predecessor = Some(connected.client_id);
+                let client_id = connected.client_id;
+                predecessor = Some(Predecessor { client_id, run_id: run_id.clone() });
                 if failures > 0 {
                     tracing::info!(node = link.label(), "connected again");
                 }
@@ -69,7 +70,7 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
 async fn attempt(
     address: &Address,
     setting: &Setting,
-    predecessor: Option<i64>,
+    predecessor: Option<&Predecessor>,
 ) -> Result<Connected, Failure> {
     let limit = setting.settings.connect_limit;
     let connected = tokio::select! {

@@ -15,8 +15,9 @@ pub(super) fn rejected(error: &[u8]) -> Failure {
         "WRONGPASS" => (FailureKind::Unfit, "check user and password in the URL"),
         "NOPERM" => (
             FailureKind::Unfit,
-            "give the user these rights: +hello +info +client|id +client|kill +command|info \
-             +select +set +get +del +pttl +pexpire +type +eval +evalsha +script|load, and the keys of the locks",
+            "give the user these rights: +hello +info +client|kill +command|info +select +set +get \
+             +del +pttl +pexpire +type +eval +evalsha +script|load, on Valkey 9 also +delifeq, on \
+             Redis 8.4 also +delex, and the keys of the locks",
         ),
         "READONLY" => (FailureKind::Unfit, "it is a replica; name its primary instead"),
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => {

@@ -9,6 +9,7 @@
 //! answered what it owes.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -27,7 +28,6 @@ use crate::runtime::{Moment, Runtime};
 /// More calls than this do not wait for one server.
 const BACKLOG: usize = 16_384;
 
-#[derive(Debug)]
 pub(super) struct Link {
     label: String,
     runtime: Arc<dyn Runtime>,
@@ -38,7 +38,6 @@ pub(super) struct Link {
     changed: Notify,
 }
 
-#[derive(Debug)]
 pub(super) struct State {
     pub(super) phase: Phase,
     dialect: Dialect,
@@ -127,8 +126,10 @@ impl Link {
 
     /// Takes a call in: sends it, keeps it for later, or answers it with why not.
     pub(super) fn submit(&self, call: Call) {
+        let request = call.request();
+        let since = request.sent;
+        let owed = matches!(request.verb, Verb::Release { until: Some(_), .. });
         let mut state = self.state();
-        let owed = matches!(call.request().verb, Verb::Release { until: Some(_), .. });
         let why = match &state.phase {
             Phase::Up(_) if state.overdue == 0 && (owed || state.waiting.len() < BACKLOG) => None,
             Phase::Up(_) if owed => None,
@@ -138,7 +139,6 @@ impl Link {
         };
         match why {
             None => {
-                let since = call.request().sent;
                 state.send(call, since, false);
                 if let Some(session) = state.wake_session() {
                     drop(state);
@@ -320,6 +320,13 @@ impl State {
             self.session = Some(cx.waker().clone());
         }
         self.closing
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the state: tokens are among the bytes that wait to be written.
+        f.debug_struct("Link").field("label", &self.label).finish_non_exhaustive()
     }
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Session {
     output: Vec<u8>,
     written: usize,
     timer: Option<BoxFuture<'static, ()>>,
+    /// Whether the timer is set for giving the server up, and too late for a call that comes now.
+    all_late: bool,
     /// Whether the node is gone, and only the last answers are waited for.
     closing: bool,
     /// Answers that are handed out once the link is unlocked, since rounds may submit new calls.
@@ -52,6 +54,7 @@ impl Session {
             output: Vec::new(),
             written: 0,
             timer: None,
+            all_late: false,
             closing: false,
             answers: Vec::new(),
         }
@@ -167,10 +170,11 @@ impl Session {
     /// Tells rounds of calls that have passed their limit, and gives a silent server up.
     fn watch_the_clock(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
         // An idle connection lets its timer run out: setting it anew for each call would cost more
-        // than the call. A closing one looks every time.
+        // than the call. A closing or late one looks every time.
         if let Some(timer) = &mut self.timer
             && timer.as_mut().poll(cx).is_pending()
             && !self.closing
+            && !self.all_late
         {
             return Poll::Pending;
         }
@@ -189,13 +193,15 @@ impl Session {
             }
             let Some(oldest) = state.waiting.front() else {
                 state.timed = false;
+                self.all_late = false;
                 return if self.closing { Poll::Ready(Failure::closed()) } else { Poll::Pending };
             };
             let silent = now.since(oldest.since);
             if silent >= patience {
                 return Poll::Ready(broken(format!("no answer for {silent:.0?}")));
             }
-            if self.closing && state.overdue == state.waiting.len() {
+            self.all_late = state.overdue == state.waiting.len();
+            if self.closing && self.all_late {
                 return Poll::Ready(Failure::closed());
             }
             let next = match state.waiting.get(state.overdue) {
