@@ -146,6 +146,28 @@ async fn a_clean_up_never_overtakes_the_request_it_cleans() {
 }
 
 #[tokio::test]
+async fn a_request_does_not_wait_for_the_answer_to_the_one_before() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(server.addr());
+    // The time limit, at which the connection is looked after in any case, is far away.
+    let ttl = Duration::from_secs(150);
+    let builder = Locker::builder().nodes([proxy.url()]).max_ttl(ttl).ttl(ttl).node_limit(ttl / 5);
+    let locker = builder.connect().await.expect("a locker");
+    proxy.hang(true);
+    let mut held = 0;
+    let mut waiting = Vec::new();
+    for number in 0..3 {
+        waiting.push(tokio::spawn(locker.lock(format!("in a row/{number}")).into_future()));
+        eventually("it was sent", async || proxy.held() > held).await;
+        held = proxy.held();
+    }
+    proxy.hang(false);
+    for locking in waiting {
+        drop(locking.await.expect("no panic").expect("free"));
+    }
+}
+
+#[tokio::test]
 async fn a_caller_that_goes_away_leaves_nothing_behind() {
     let servers = servers(3);
     let locker = locker(urls(&servers)).await;
