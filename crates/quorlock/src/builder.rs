@@ -30,8 +30,9 @@ pub struct Builder {
 
 impl Builder {
     /// Adds nodes by URL: `redis://[user:password@]host[:port][/db]`, `rediss://…` with TLS
-    /// (feature `tls`; `?ca=FILE` for an authority of your own), `redis+unix:///path[?db=N]`;
-    /// `valkey` may stand for `redis`.
+    /// (feature `tls`; `?ca=FILE` for an authority of your own), `redis+unix:///path[?db=N]`, where
+    /// `valkey` may stand for `redis`; `sqlite:PATH` (feature `sqlite`) for the processes of one
+    /// machine.
     pub fn nodes<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
         self.urls.extend(urls.into_iter().map(Into::into));
         self

@@ -61,8 +61,14 @@ async fn valkey() -> Option<ByUrl<RedisServer>> {
     by_url(server.url(), server).await
 }
 
+async fn sqlite() -> Option<ByUrl<tempfile::TempDir>> {
+    let directory = tempfile::tempdir().expect("a directory");
+    by_url(format!("sqlite:{}/locks.db", directory.path().display()), directory).await
+}
+
 conformance!(memory, super::memory().await);
 conformance!(redis, super::redis().await);
+conformance!(sqlite, super::sqlite().await);
 conformance!(valkey, super::valkey().await);
 
 /// Reads the kinds of nodes from the folders that hold them, and the tests from this very program:

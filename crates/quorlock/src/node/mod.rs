@@ -11,9 +11,16 @@
 //! from a future, is what makes the lock safe to cancel: a caller that goes away takes no request
 //! with it, and a late answer still reaches the round it belongs to.
 
+#![cfg_attr(
+    not(any(feature = "redis", feature = "sqlite")),
+    allow(dead_code, unused_imports, unused_variables, reason = "no kind of node has a URL then")
+)]
+
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 mod failure;
 mod servers;

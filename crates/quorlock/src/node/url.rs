@@ -10,7 +10,6 @@ use crate::settings::Settings;
 
 /// What a node takes from its locker.
 #[derive(Debug, Clone)]
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "no kind of node has a URL"))]
 pub(crate) struct Setting {
     pub(crate) settings: Settings,
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -37,7 +36,6 @@ pub fn open<U: AsRef<str>>(
 }
 
 /// The node behind the `index`-th URL, which need not be up.
-#[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "no kind of node has a URL"))]
 fn from_url(index: usize, url: &str, setting: &Setting) -> Result<Arc<dyn Node>, Error> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
@@ -45,10 +43,13 @@ fn from_url(index: usize, url: &str, setting: &Setting) -> Result<Arc<dyn Node>,
         "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
             Ok(Arc::new(super::redis::RedisNode::new(index, url, setting)?))
         }
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Ok(Arc::new(super::sqlite::SqliteNode::new(index, url, setting)?)),
         // The URL is not shown whole: what follows the scheme may hold a password.
         _ => Err(Error::misuse(
             format!("node {} has the URL scheme {scheme:?}, which no kind of node has", index + 1),
-            "use redis://HOST, rediss://HOST or redis+unix:///PATH",
+            "use redis://HOST, rediss://HOST, redis+unix:///PATH or sqlite:PATH (the last needs the \
+             feature sqlite)",
         )),
     }
 }

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! The record is `SET name token NX PX ttl`, as the Redis documentation describes it, so that every
-//! Redlock library in any language shares the lock. Files: [`address`] reads the URL, [`connect`]
-//! opens a connection and checks who answers, [`link`] is what callers meet, [`driver`] and
-//! [`session`] keep it going, [`verbs`] turns requests into commands and replies into answers,
-//! [`resp`] is the wire format, [`error`] gives remedies, `lua/` holds the scripts.
+//! Redlock library in any language shares the lock. Files: `address` reads the URL, `connect` opens
+//! a connection and checks who answers, `link` is what callers meet, `driver` and `session` keep
+//! it going, `verbs` turns requests into commands and replies into answers, `resp` is the wire
+//! format, `error` gives remedies, `lua/` holds the scripts.
 
 mod address;
 mod connect;

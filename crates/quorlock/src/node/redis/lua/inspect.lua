@@ -3,9 +3,14 @@
 -- KEYS[1]  the lock
 -- Replies  {'none'}               nobody
 --          {'string', token, ms}  the holder's token, and how long the record lasts (-1: for ever)
---          {type}                 the key is in use for something that is not a lock
+--          {what}                 the key is in use for something that is not a lock
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind ~= 'string' then
   return {kind}
 end
-return {kind, redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}
+local token = redis.call('GET', KEYS[1])
+-- No token is so long, and a text of any size would fill the connection.
+if #token > 1024 then
+  return {'string of ' .. #token .. ' bytes'}
+end
+return {kind, token, redis.call('PTTL', KEYS[1])}

@@ -1,0 +1,157 @@
+//! What is to be done: the arguments, checked and put into the terms of the library.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use quorlock::{Error, Locker, Settings};
+
+use crate::args::{Action, Args, ClusterArgs, RunArgs, StatusArgs};
+use crate::duration::shown;
+use crate::exit::{self, Failed};
+
+/// What is to be done.
+pub(crate) enum Plan {
+    Run(Run),
+    Status(Status),
+}
+
+/// A command to be run under a lock.
+pub(crate) struct Run {
+    pub(crate) cluster: Cluster,
+    pub(crate) name: OsString,
+    /// The longest time to wait for the lock; `None` without end.
+    pub(crate) wait: Option<Duration>,
+    /// The exit code if it is taken and nobody waits.
+    pub(crate) taken_code: u8,
+    pub(crate) program: OsString,
+    pub(crate) args: Vec<OsString>,
+}
+
+/// A lock to be looked at.
+pub(crate) struct Status {
+    pub(crate) cluster: Cluster,
+    pub(crate) name: OsString,
+}
+
+/// The nodes, and the terms on which locks live there. Not `Debug`: the URLs may hold passwords.
+pub(crate) struct Cluster {
+    urls: Vec<String>,
+    prefix: OsString,
+    pub(crate) ttl: Duration,
+}
+
+impl Plan {
+    pub(crate) fn new(args: Args) -> Result<Self, Failed> {
+        match args.action {
+            Action::Run(args) => Run::new(args).map(Self::Run),
+            Action::Status(args) => Status::new(args).map(Self::Status),
+        }
+    }
+}
+
+impl Run {
+    fn new(args: RunArgs) -> Result<Self, Failed> {
+        let cluster = Cluster::new(args.cluster, args.ttl)?;
+        let mut command = args.command.into_iter();
+        let Some(program) = command.next() else {
+            let message = "there is no command; write it after --, as in quorlock run NAME -- CMD";
+            return Err(Failed::new(exit::MISUSE, message));
+        };
+        Ok(Self {
+            cluster,
+            name: args.name,
+            wait: if args.nonblock { Some(Duration::ZERO) } else { args.wait },
+            taken_code: args.conflict_exit_code,
+            program,
+            args: command.collect(),
+        })
+    }
+}
+
+impl Status {
+    fn new(args: StatusArgs) -> Result<Self, Failed> {
+        let cluster = Cluster::new(args.cluster, Settings::default().ttl)?;
+        Ok(Self { cluster, name: args.name })
+    }
+}
+
+impl Cluster {
+    fn new(args: ClusterArgs, ttl: Duration) -> Result<Self, Failed> {
+        // A comma too many, or a variable that is set to nothing, names no node.
+        let urls = args.nodes.iter().map(|url| url.trim()).filter(|url| !url.is_empty());
+        let urls: Vec<String> = urls.map(str::to_owned).collect();
+        if urls.is_empty() {
+            return Err(Failed::new(
+                exit::MISUSE,
+                "no node is named; use --node redis://HOST, or set QUORLOCK_NODES to a list with \
+                 commas such as redis://a,redis://b,redis://c",
+            ));
+        }
+        let most = Settings::default().max_ttl;
+        if ttl > most {
+            return Err(Failed::new(
+                exit::MISUSE,
+                format!(
+                    "a TTL of {} is above the maximum of {}; use a shorter one, for it is extended \
+                     as long as the command runs",
+                    shown(ttl),
+                    shown(most)
+                ),
+            ));
+        }
+        Ok(Self { urls, prefix: args.prefix, ttl })
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Locker, Error> {
+        Locker::builder()
+            .nodes(&self.urls)
+            .prefix(self.prefix.as_bytes())
+            .ttl(self.ttl)
+            .connect()
+            .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn plan(args: &str) -> Result<Plan, Failed> {
+        Plan::new(Args::try_parse_from(args.split(' ')).ok().unwrap())
+    }
+
+    fn run(args: &str) -> Run {
+        match plan(args) {
+            Ok(Plan::Run(run)) => run,
+            _ => panic!("not a run: {args}"),
+        }
+    }
+
+    #[test]
+    fn nodes_are_listed_repeated_or_both() {
+        let run = run("quorlock run --node redis://a,redis://b, --node redis://c x -- cmd -n arg");
+        assert_eq!(run.cluster.urls, ["redis://a", "redis://b", "redis://c"]);
+        assert_eq!((run.program, run.args), ("cmd".into(), vec!["-n".into(), "arg".into()]));
+    }
+
+    #[test]
+    fn waiting_is_without_end_for_a_time_or_not_at_all() {
+        let wait = |option| run(&format!("quorlock run {option} --node redis://a x -- cmd")).wait;
+        assert_eq!(wait("--ttl=10s"), None);
+        assert_eq!(wait("-w1m"), Some(Duration::from_secs(60)));
+        assert_eq!(wait("-n"), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn refusals_say_what_to_write() {
+        let refusal = |args| plan(args).err().unwrap();
+        let none = refusal("quorlock status --node , x");
+        assert_eq!(none.code, 78);
+        assert!(none.message.contains("--node") && none.message.contains("QUORLOCK_NODES"));
+        let long = refusal("quorlock run --ttl 5m --node redis://a x -- cmd").message;
+        assert!(long.contains("5m0s") && long.contains("30.0s"), "{long}");
+    }
+}

@@ -1,0 +1,61 @@
+//! The servers of one test, and what stands on them.
+
+use std::process::{Command, Stdio};
+
+use quorlock_testkit::{RedisServer, Reply, eventually, servers};
+
+/// The program under test, with no settings from outside.
+pub(crate) fn quorlock() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
+    command.env_remove("QUORLOCK_NODES").env_remove("QUORLOCK_LOG").stdin(Stdio::null());
+    command
+}
+
+/// Independent servers.
+pub(crate) struct Nodes(pub(crate) Vec<RedisServer>);
+
+impl Nodes {
+    pub(crate) fn start(count: usize) -> Self {
+        Self(servers(count))
+    }
+
+    /// The program under test, with these nodes.
+    pub(crate) fn quorlock(&self, subcommand: &str) -> Command {
+        let urls: Vec<String> = self.0.iter().map(RedisServer::url).collect();
+        let mut command = quorlock();
+        command.env("QUORLOCK_NODES", urls.join(",")).arg(subcommand);
+        command
+    }
+
+    /// On how many servers the key is.
+    pub(crate) fn holding(&self, key: &str) -> usize {
+        self.0.iter().filter(|server| server.command(&["EXISTS", key]) == Reply::Int(1)).count()
+    }
+
+    /// Takes the lock as somebody else would, for longer than any test runs.
+    pub(crate) fn take(&self, key: &str) {
+        for server in &self.0 {
+            let reply = server.command(&["SET", key, "somebody else", "NX", "PX", "600000"]);
+            assert_eq!(reply, Reply::Simple("OK".into()));
+        }
+    }
+
+    /// Removes the key, whoever's it is.
+    pub(crate) fn delete(&self, key: &str) {
+        for server in &self.0 {
+            server.command(&["DEL", key]);
+        }
+    }
+
+    /// Blocks until the program under test has connected to every server.
+    pub(crate) fn wait_for_clients(&self) {
+        for server in &self.0 {
+            eventually("a client of that name is connected", || {
+                let Reply::Bulk(Some(list)) = server.command(&["CLIENT", "LIST"]) else {
+                    panic!("no list of clients");
+                };
+                String::from_utf8_lossy(&list).contains("name=quorlock")
+            });
+        }
+    }
+}

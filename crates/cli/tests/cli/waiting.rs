@@ -1,0 +1,97 @@
+//! Locks that are taken: waiting for them, or not.
+
+use std::process::Command;
+
+use quorlock_testkit::Reply;
+
+use crate::nodes::Nodes;
+use crate::process::{Outcome, Running, outcome};
+
+fn refused(command: &mut Command, code: i32) -> Outcome {
+    let run = outcome(command.args(["x", "--", "echo", "out"]));
+    assert_eq!(run.code, Some(code), "{run:?}");
+    assert_eq!(run.stdout, "", "the command must not run");
+    assert!(run.stderr.starts_with("quorlock: "), "{run:?}");
+    run
+}
+
+#[test]
+fn not_waiting_gives_75_or_the_code_that_was_asked_for() {
+    for count in [1, 3] {
+        let nodes = Nodes::start(count);
+        nodes.take("x");
+        let run = refused(nodes.quorlock("run").arg("-n"), 75);
+        assert!(run.stderr.contains("the lock x is taken by #"), "{run:?}");
+        refused(nodes.quorlock("run").args(["--nonblock", "-E", "9"]), 9);
+        refused(nodes.quorlock("run").args(["-n", "--conflict-exit-code", "0"]), 0);
+        assert_eq!(nodes.holding("x"), count, "what is somebody else's stays");
+    }
+}
+
+#[test]
+fn a_free_lock_is_taken_without_waiting() {
+    let nodes = Nodes::start(3);
+    let run = outcome(nodes.quorlock("run").args(["-n", "x", "--", "echo", "out"]));
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "out\n"), "{run:?}");
+}
+
+#[test]
+fn waiting_in_vain_gives_124() {
+    let nodes = Nodes::start(3);
+    nodes.take("x");
+    let run = refused(nodes.quorlock("run").args(["-w", "300ms"]), 124);
+    assert!(run.stderr.contains("for the lock x"), "{run:?}");
+}
+
+#[test]
+fn waiting_for_nodes_that_die_gives_69() {
+    let nodes = Nodes::start(3);
+    nodes.take("x");
+    let args = ["-w", "2", "x", "--", "echo", "out"];
+    let run = Running::start(nodes.quorlock("run").args(args));
+    nodes.wait_for_clients();
+    nodes.0[0].kill();
+    nodes.0[1].kill();
+    let run = run.end();
+    assert_eq!((run.code, run.stdout.as_str()), (Some(69), ""), "{run:?}");
+}
+
+#[test]
+fn a_lock_that_becomes_free_is_taken() {
+    for options in [&[][..], &["--wait", "1h"]] {
+        let nodes = Nodes::start(3);
+        nodes.take("x");
+        let args = ["x", "--", "sh", "-c", "echo mine; read _; exit 4"];
+        let mut run = Running::start(nodes.quorlock("run").args(options).args(args));
+        nodes.wait_for_clients();
+        assert!(run.is_running());
+        nodes.delete("x");
+        assert_eq!(run.line(), "mine");
+        assert!(nodes.holding("x") >= 2);
+        run.close_stdin();
+        assert_eq!(run.end().code, Some(4));
+        assert_eq!(nodes.holding("x"), 0);
+    }
+}
+
+#[test]
+fn a_prefix_makes_another_lock() {
+    let nodes = Nodes::start(1);
+    nodes.take("x");
+    let script = "echo in; read _; exit 0";
+    let args = ["-n", "--prefix", "job:", "x", "--", "sh", "-c", script];
+    let mut run = Running::start(nodes.quorlock("run").args(args));
+    assert_eq!(run.line(), "in");
+    assert_eq!(nodes.holding("job:x"), 1);
+    run.close_stdin();
+    assert_eq!(run.end().code, Some(0));
+    assert_eq!((nodes.holding("job:x"), nodes.holding("x")), (0, 1));
+}
+
+#[test]
+fn a_name_that_is_in_use_for_something_else_gives_78() {
+    let nodes = Nodes::start(1);
+    assert_eq!(nodes.0[0].command(&["LPUSH", "x", "1"]), Reply::Int(1));
+    let run = outcome(nodes.quorlock("run").args(["x", "--", "echo", "out"]));
+    assert_eq!((run.code, run.stdout.as_str()), (Some(78), ""), "{run:?}");
+}

@@ -1,0 +1,85 @@
+//! What is sent to a server: scripts that it forgot, commands that it has or has not.
+
+use quorlock_testkit::{RedisServer, Reply};
+
+use crate::{calls, exists, patient, works};
+
+#[tokio::test]
+async fn scripts_that_a_server_has_forgotten_are_sent_again() {
+    let server = RedisServer::start();
+    let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
+    let forget = || assert_eq!(server.command(&["SCRIPT", "FLUSH"]), Reply::Simple("OK".into()));
+    let guard = locker.try_lock("flushed").await.expect("free");
+    forget();
+    guard.extend().await.expect("extended");
+    forget();
+    let status = locker.inspect("flushed").await.expect("a status");
+    assert!(status.holder().is_some(), "{status:?}");
+    forget();
+    guard.release().await.expect("released");
+    assert!(!exists(&server, "flushed"));
+    assert_eq!(calls(&server, "eval"), 3, "each source was sent once");
+    works(&locker, &server).await;
+    let known = calls(&server, "eval");
+    works(&locker, &server).await;
+    assert_eq!(calls(&server, "eval"), known, "what was sent once is known");
+}
+
+/// Twenty callers find out at the same time that a script is missing.
+#[tokio::test]
+async fn a_forgotten_script_that_many_need_at_once_keeps_none_of_them() {
+    let server = RedisServer::start();
+    let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        guards.push(locker.try_lock(format!("flushed/{number}")).await.expect("free"));
+    }
+    server.command(&["SCRIPT", "FLUSH"]);
+    let releases: Vec<_> = guards.into_iter().map(quorlock::Guard::release).collect();
+    for release in releases {
+        release.await.expect("released");
+    }
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+}
+
+#[tokio::test]
+async fn valkey_is_asked_to_release_with_one_command_of_its_own() {
+    let Some(program) = std::env::var_os("QUORLOCK_TEST_VALKEY") else {
+        eprintln!("skipped: QUORLOCK_TEST_VALKEY does not name a server");
+        return;
+    };
+    let server = RedisServer::builder().program(program).start();
+    let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
+    let guard = locker.try_lock("valkey").await.expect("free");
+    guard.extend().await.expect("extended");
+    let scripts = calls(&server, "evalsha");
+    guard.release().await.expect("released");
+    assert!(!exists(&server, "valkey"));
+    assert_eq!((calls(&server, "delifeq"), calls(&server, "evalsha")), (1, scripts));
+    works(&locker, &server).await;
+}
+
+/// Servers repeat the arguments of a command that they do not know, and the token is one of them.
+#[tokio::test]
+async fn a_server_without_scripts_does_not_give_the_token_away() {
+    let server = RedisServer::builder()
+        // The setting has two values, the second of them empty: no such command any more.
+        .arg("--rename-command", "EVALSHA")
+        .arg("", "--rename-command")
+        .arg("EVAL", "")
+        .start();
+    let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
+    let guard = locker.try_lock("unscripted").await.expect("SET needs no script");
+    let Reply::Bulk(Some(token)) = server.command(&["GET", "unscripted"]) else {
+        panic!("nothing stored");
+    };
+    let token = String::from_utf8(token).expect("text");
+    let extended = guard.extend().await.expect_err("no scripts");
+    let released = guard.release().await.expect_err("no scripts");
+    for error in [extended, released] {
+        for text in [error.to_string(), format!("{error:?}")] {
+            assert!(text.contains("EVALSHA"), "{text}");
+            assert!(!text.contains(&token) && !text.contains("args"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The ways to a server: sockets, TLS, passwords, users, databases.
+
+use quorlock::Error;
+use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
+
+use crate::{calls, connections, exists, info, patient, text, trouble, works};
+
+#[tokio::test]
+async fn a_server_behind_a_unix_socket_is_a_node() {
+    let server = RedisServer::builder().unix_socket().start();
+    let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
+    works(&locker, &server).await;
+}
+
+#[tokio::test]
+async fn a_server_behind_tls_is_a_node() {
+    let server = RedisServer::builder().tls().start();
+    let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
+    works(&locker, &server).await;
+}
+
+/// So much at a time that requests and replies are split between reads, and between records of TLS.
+#[tokio::test]
+async fn many_calls_at_once_pass_through_any_socket() {
+    for server in [RedisServer::start(), RedisServer::builder().tls().start()] {
+        let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
+        // With a token so long that replies take up more room than requests.
+        server.command(&["SET", "seen by many", &"x".repeat(1_000), "PX", "60000"]);
+        let looks: Vec<_> = (0..2_000)
+            .map(|_| {
+                let locker = locker.clone();
+                tokio::spawn(async move { locker.inspect("seen by many").await })
+            })
+            .collect();
+        for look in looks {
+            let status = look.await.expect("no panic").expect("a status");
+            assert!(status.holder().is_some(), "{status:?}");
+        }
+        works(&locker, &server).await;
+        assert_eq!(connections(&server).len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_an_unknown_authority_is_refused() {
+    let server = RedisServer::builder().tls().start();
+    let other = RedisServer::builder().tls().start();
+    let url = format!("rediss://localhost:{}?ca={}", server.port(), other.tls_ca().display());
+    let error = patient().nodes([url]).connect().await.expect_err("not to be trusted");
+    assert!(matches!(error, Error::NoQuorum { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("certificate") && text.contains("?ca="), "{text}");
+}
+
+#[tokio::test]
+async fn a_password_may_have_any_characters() {
+    let password = "p@ss:w/rd? #%41";
+    let server = RedisServer::builder().requirepass(password).start();
+    let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
+    works(&locker, &server).await;
+
+    let server = RedisServer::builder().requirepass(password).unix_socket().start();
+    let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
+    works(&locker, &server).await;
+}
+
+/// Reads the rights out of the remedy, and gives them and no others. What the server does not know
+/// is a right that other servers need.
+async fn follow_the_remedy(server: &RedisServer) {
+    let acl = |rule: &str| server.command(&["ACL", "SETUSER", "alice", rule]);
+    for rule in ["on", ">wonderland", "~works", "~looked"] {
+        assert_eq!(acl(rule), Reply::Simple("OK".into()));
+    }
+    let url = format!("redis://alice:wonderland@{}", server.addr());
+    let error = patient().nodes([&url]).connect().await.expect_err("a user without rights");
+    let text = error.to_string();
+    assert!(text.contains("NOPERM") && !text.contains("wonderland"), "{text}");
+    for right in text.split_whitespace().filter(|word| word.starts_with('+')) {
+        let right = right.trim_end_matches([',', ')']);
+        match acl(right) {
+            Reply::Simple(_) => {}
+            Reply::Error(error) if error.contains("Unknown command") => {}
+            other => panic!("{right}: {other:?}"),
+        }
+    }
+    server.command(&["ACL", "LOG", "RESET"]);
+    let locker = patient().nodes([&url]).connect().await.expect("a user with rights");
+    works(&locker, server).await;
+
+    // A connection that breaks is ended on the server by the next one, which needs a right as well.
+    let killed = calls(server, "client|kill");
+    server.command(&["CLIENT", "KILL", "USER", "alice"]);
+    eventually("a new connection", async || trouble(&locker, 0).await.is_none()).await;
+    works(&locker, server).await;
+    assert_eq!(calls(server, "client|kill"), killed + 2, "the test's own and the locker's");
+    assert_eq!(server.command(&["ACL", "LOG"]), Reply::Array(vec![]), "no right is missing");
+}
+
+#[tokio::test]
+async fn a_user_with_the_rights_that_the_remedy_names_can_do_everything() {
+    follow_the_remedy(&RedisServer::start()).await;
+}
+
+#[tokio::test]
+async fn a_user_of_valkey_with_the_rights_that_the_remedy_names_can_do_everything() {
+    let Some(program) = std::env::var_os("QUORLOCK_TEST_VALKEY") else {
+        eprintln!("skipped: QUORLOCK_TEST_VALKEY does not name a server");
+        return;
+    };
+    follow_the_remedy(&RedisServer::builder().program(program).start()).await;
+}
+
+#[tokio::test]
+async fn locks_lie_in_the_database_of_the_url() {
+    let server = RedisServer::start();
+    let url = format!("{}/3", server.url());
+    let locker = patient().nodes([&url]).connect().await.expect("a locker");
+    let guard = locker.try_lock("numbered").await.expect("free");
+    assert_eq!(info(&server, "keyspace", "db3", "keys"), 1);
+    assert!(!exists(&server, "numbered"), "it is in database 0");
+    let status = locker.inspect("numbered").await.expect("a status");
+    assert_eq!(status.nodes[0].node, url);
+    guard.release().await.expect("released");
+    assert!(!text(&server, &["INFO", "keyspace"]).contains("db3"));
+}
+
+#[tokio::test]
+async fn a_prefix_stands_before_every_name() {
+    let server = RedisServer::start();
+    let locker = patient().nodes([server.url()]).prefix("locks:").connect().await.expect("one");
+    let guard = locker.try_lock("mine").await.expect("free");
+    assert!(exists(&server, "locks:mine") && !exists(&server, "mine"));
+    guard.extend().await.expect("extended");
+    let status = locker.inspect("mine").await.expect("a status");
+    assert!(status.holder().is_some(), "{status:?}");
+    guard.release().await.expect("released");
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+}

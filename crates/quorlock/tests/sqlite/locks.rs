@@ -1,0 +1,224 @@
+//! What a file says when it is asked for locks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use quorlock::node::{self, Answer, Holder, Node};
+use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
+use quorlock::{Error, Settings};
+use quorlock_testkit::conformance::owner;
+use quorlock_testkit::eventually;
+
+use super::{LONG, Place};
+
+/// A clock that moves only when it is told to.
+#[derive(Debug)]
+struct SetClock {
+    nanos: AtomicU64,
+    rest: TokioRuntime,
+}
+
+impl SetClock {
+    fn pass(&self, time: Duration) {
+        self.nanos
+            .fetch_add(u64::try_from(time.as_nanos()).expect("not for ever"), Ordering::SeqCst);
+    }
+}
+
+impl Runtime for SetClock {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(self.nanos.load(Ordering::SeqCst))
+    }
+
+    fn wall(&self) -> SystemTime {
+        self.rest.wall()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.rest.sleep(duration)
+    }
+
+    fn spawn(&self, future: BoxFuture<'static, ()>) {
+        self.rest.spawn(future);
+    }
+
+    fn random(&self, bytes: &mut [u8]) {
+        self.rest.random(bytes);
+    }
+}
+
+async fn node_with_clock(place: &Place) -> (Arc<dyn Node>, Arc<SetClock>) {
+    let rest = TokioRuntime::current();
+    let clock = Arc::new(SetClock { nanos: AtomicU64::new(rest.now().as_nanos()), rest });
+    let runtime = Arc::clone(&clock) as Arc<dyn Runtime>;
+    let nodes = node::open([place.url()], &Settings::default(), &runtime);
+    let node = nodes.expect("a good URL").remove(0);
+    node.ready().await.expect("a file that keeps locks");
+    (node, clock)
+}
+
+#[tokio::test]
+async fn a_record_ends_at_its_nanosecond() {
+    let place = Place::new();
+    let (node, clock) = node_with_clock(&place).await;
+    let (first, second) = (owner("a"), owner("a"));
+    let tick = Duration::from_nanos(1);
+
+    assert!(first.acquire(&node, LONG).is_done().await);
+    assert_eq!(first.seen(&node).await.unwrap().remaining, Some(LONG));
+    clock.pass(LONG - tick);
+    assert!(!second.acquire(&node, LONG).is_done().await);
+    assert_eq!(first.seen(&node).await.unwrap().remaining, Some(tick));
+    clock.pass(tick);
+    assert!(first.seen(&node).await.is_none());
+    assert!(!first.extend(&node, LONG).is_done().await);
+    assert!(!first.release(&node).is_done().await);
+    assert!(second.acquire(&node, LONG).is_done().await);
+}
+
+#[tokio::test]
+async fn an_extension_counts_from_now_and_never_shortens() {
+    let place = Place::new();
+    let (node, clock) = node_with_clock(&place).await;
+    let owner = owner("a");
+    assert!(owner.acquire(&node, LONG).is_done().await);
+    clock.pass(LONG / 2);
+    assert!(owner.extend(&node, LONG).is_done().await);
+    assert_eq!(owner.seen(&node).await.unwrap().remaining, Some(LONG));
+    assert!(owner.extend(&node, LONG / 2).is_done().await);
+    assert_eq!(owner.seen(&node).await.unwrap().remaining, Some(LONG));
+}
+
+#[tokio::test]
+async fn a_record_of_another_boot_is_void() {
+    let place = Place::new();
+    let node = place.node(&Settings::default()).await;
+    let (before, after) = (owner("a"), owner("a"));
+    assert!(before.acquire(&node, LONG).is_done().await);
+    place.sql().execute("UPDATE lock SET boot = 'another'", []).unwrap();
+    assert!(before.seen(&node).await.is_none());
+    assert!(!before.extend(&node, LONG).is_done().await);
+    assert!(!before.release(&node).is_done().await);
+    assert!(after.acquire(&node, LONG).is_done().await);
+    assert!(after.seen(&node).await.is_some());
+}
+
+#[tokio::test]
+async fn two_lockers_exclude_each_other() {
+    let place = Place::new();
+    let (here, there) = (place.locker().await, place.locker().await);
+    let guard = here.lock("orders/42").await.unwrap();
+    let error = there.try_lock("orders/42").await.unwrap_err();
+    let seen = here.inspect("orders/42").await.unwrap().holder();
+    assert!(matches!(&error, Error::Taken { holder, .. } if *holder == seen), "{error}");
+    assert!(seen.is_some());
+
+    guard.extend().await.unwrap();
+    guard.release().await.unwrap();
+    there.try_lock("orders/42").await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn one_clock_needs_no_allowance() {
+    let place = Place::new();
+    let needs = place.node(&Settings::default()).await.capabilities();
+    assert_eq!((needs.drift.of(LONG), needs.margin), (Duration::ZERO, Duration::ZERO));
+}
+
+#[tokio::test]
+async fn many_callers_share_one_node() {
+    let place = Place::new();
+    let locker = place.locker().await;
+    let inside = Arc::new(AtomicU64::new(0));
+    let callers: Vec<_> = (0..200)
+        .map(|caller| {
+            let (locker, inside) = (locker.clone(), Arc::clone(&inside));
+            tokio::spawn(async move {
+                let own = locker.try_lock(format!("own/{caller}")).await.unwrap();
+                let shared = locker.lock(format!("shared/{}", caller % 20)).await.unwrap();
+                let bit = 1 << (caller % 20);
+                assert_eq!(inside.fetch_or(bit, Ordering::SeqCst) & bit, 0, "two inside");
+                tokio::task::yield_now().await;
+                inside.fetch_and(!bit, Ordering::SeqCst);
+                shared.release().await.unwrap();
+                own.release().await.unwrap();
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let left: i64 =
+        place.sql().query_row("SELECT count(*) FROM lock", [], |row| row.get(0)).unwrap();
+    assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn names_need_not_be_text() {
+    let place = Place::new();
+    let locker = place.locker().await;
+    let names: [&[u8]; 4] = [b"\xff\xfe", b"\xff\xfe\0", b"a\0b", b"a"];
+    let mut guards = Vec::new();
+    for name in names {
+        guards.push(locker.try_lock(name).await.unwrap());
+    }
+    for name in names {
+        let error = locker.try_lock(name).await.unwrap_err();
+        assert!(matches!(error, Error::Taken { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_file_shows_whose_record_it_is() {
+    let place = Place::new();
+    let locker = place.locker().await;
+    let _guard = locker.lock("a").await.unwrap();
+    let token: Vec<u8> = place
+        .sql()
+        .query_row("SELECT token FROM lock WHERE name = ?1", [b"a"], |row| row.get(0))
+        .unwrap();
+    assert_eq!(locker.inspect("a").await.unwrap().holder(), Some(Holder::of(&token)));
+}
+
+#[tokio::test]
+async fn dead_records_do_not_pile_up() {
+    let place = Place::new();
+    let (node, clock) = node_with_clock(&place).await;
+    let count = || -> i64 {
+        place.sql().query_row("SELECT count(*) FROM lock", [], |row| row.get(0)).unwrap()
+    };
+    for number in 0..90 {
+        assert!(owner(format!("dead/{number}")).acquire(&node, LONG).is_done().await);
+    }
+    // A third each: of an earlier boot whichever way its id sorts, and of this one.
+    let third = "UPDATE lock SET boot = ?1 WHERE name IN (SELECT name FROM lock
+                 WHERE boot NOT IN ('!', '~') LIMIT 30)";
+    for boot in ["!", "~"] {
+        assert_eq!(place.sql().execute(third, [boot]).unwrap(), 30);
+    }
+    clock.pass(LONG);
+    for number in 0..60 {
+        assert!(owner(format!("live/{number}")).acquire(&node, LONG).is_done().await);
+        // No lock pays for more than two others.
+        assert!(count() >= 90 - i64::from(number + 1), "{number}: {}", count());
+    }
+    assert_eq!(count(), 60);
+}
+
+#[tokio::test]
+async fn a_node_that_is_dropped_finishes_what_it_was_asked() {
+    let place = Place::new();
+    let node = place.node(&Settings::default()).await;
+    let owners: Vec<_> = (0..100).map(|number| owner(format!("{number}"))).collect();
+    let answers: Vec<_> = owners.iter().map(|owner| owner.acquire(&node, LONG)).collect();
+    drop(node);
+    for answer in answers {
+        assert!(matches!(answer.answer().await, Answer::Done));
+    }
+    eventually("the file is closed", || {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        let mut open = open.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+        !open.any(|file| file == place.file)
+    });
+}
