@@ -18,8 +18,9 @@ const STYLES: Styles = Styles::styled()
 
 const EXAMPLES: &str = "\
 Examples:
+  quorlock run nightly-backup -- ./backup.sh      # once on this machine: no server, no set-up
   export QUORLOCK_NODES=redis://a,redis://b,redis://c
-  quorlock run nightly-backup -- ./backup.sh
+  quorlock run nightly-backup -- ./backup.sh      # once on all machines
   quorlock run -n nightly-backup -- ./backup.sh   # not now if it is taken: exit code 75
   quorlock status nightly-backup
 
@@ -70,13 +71,16 @@ Passwords belong into QUORLOCK_NODES: the arguments of a process can be seen by 
 machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), info, debug.";
 
 const NODE_HELP: &str = "\
-A node: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://… with TLS, or redis+unix:///PATH. Give \
-it once per node, or list them with commas (%2C within a password)";
+A node: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://… with TLS, redis+unix:///PATH, or \
+sqlite:PATH. Give it once per node, or list them with commas (%2C within a password) [default: \
+a SQLite file of this user, for this machine: $XDG_STATE_HOME/quorlock/locks.db, or \
+~/.local/state/quorlock/locks.db]";
 
-/// Run a command while a lock is held that all machines share.
+/// Run a command while a lock is held, on this machine or across many.
 ///
-/// The lock lives on one or more independent Redis or Valkey servers, its nodes. It is held by
-/// whoever has it on a majority of them.
+/// The lock lives on one or more independent Redis or Valkey servers, its nodes, and is held by
+/// whoever has it on a majority of them. With no node named it lives in a file, for the processes
+/// of this machine.
 #[derive(Parser)]
 #[command(name = "quorlock", version, styles = STYLES, after_help = EXAMPLES)]
 #[command(arg_required_else_help = false, disable_help_subcommand = true)]

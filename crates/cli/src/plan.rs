@@ -78,16 +78,11 @@ impl Status {
 
 impl Cluster {
     fn new(args: ClusterArgs, ttl: Duration) -> Result<Self, Failed> {
-        // A comma too many, or a variable that is set to nothing, names no node.
-        let urls = args.nodes.iter().map(|url| url.trim()).filter(|url| !url.is_empty());
-        let urls: Vec<String> = urls.map(str::to_owned).collect();
-        if urls.is_empty() {
-            return Err(Failed::new(
-                exit::MISUSE,
-                "no node is named; use --node redis://HOST, or set QUORLOCK_NODES to a list with \
-                 commas such as redis://a,redis://b,redis://c",
-            ));
-        }
+        let urls = if args.nodes.is_empty() {
+            vec![quorlock::node::sqlite::default_url()?]
+        } else {
+            named(&args.nodes)?
+        };
         let most = Settings::default().max_ttl;
         if ttl > most {
             return Err(Failed::new(
@@ -111,6 +106,22 @@ impl Cluster {
             .connect()
             .await
     }
+}
+
+/// The nodes that were named. To name none is not the same as to say nothing: whoever sets a
+/// variable to nothing by mistake must not get a lock that other machines do not see.
+fn named(nodes: &[String]) -> Result<Vec<String>, Failed> {
+    let urls = nodes.iter().map(|url| url.trim()).filter(|url| !url.is_empty());
+    let urls: Vec<String> = urls.map(str::to_owned).collect();
+    if urls.is_empty() {
+        return Err(Failed::new(
+            exit::MISUSE,
+            "the list of nodes is empty; use --node redis://HOST, set QUORLOCK_NODES to a list with \
+             commas such as redis://a,redis://b,redis://c, or leave both away for a lock on this \
+             machine alone",
+        ));
+    }
+    Ok(urls)
 }
 
 #[cfg(test)]

@@ -21,10 +21,8 @@ fn bad_arguments_give_78_and_name_the_fault() {
         (&["run", node, "-w=-1", "x", "--", "true"], "\"-1\" is no duration"),
         (&["run", node, "--ttl", "1ms", "x", "--", "true"], "a TTL of 1ms is too short"),
         (&["run", node, "--ttl", "1h", "x", "--", "true"], "above the maximum of 30.0s"),
-        (&["run", "x", "--", "true"], "--node redis://HOST"),
         (&["run", "--node", "", "x", "--", "true"], "--node redis://HOST"),
         (&["run", "--node", "http://a", "x", "--", "true"], "URL scheme \"http\""),
-        (&["status", "x"], "QUORLOCK_NODES"),
         (&["status", node], "<NAME>"),
         (&["status", node, "x", "y"], "unexpected argument 'y'"),
     ] {

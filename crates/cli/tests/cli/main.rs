@@ -1,6 +1,7 @@
 //! The command as its users meet it: the real program, on real servers.
 
 mod arguments;
+mod embedded;
 mod lease;
 mod nodes;
 mod outcome;

@@ -68,6 +68,9 @@ impl Owner {
     }
 
     /// Who holds the name, by `node`.
+    ///
+    /// # Panics
+    /// If the node does not say.
     pub async fn seen(&self, node: &Arc<dyn Node>) -> Option<Record> {
         match self.inspect(node).answer().await {
             Answer::Seen(record) => record,
