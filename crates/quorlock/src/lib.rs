@@ -67,5 +67,6 @@ pub use guard::{Extending, Guard, GuardState, Releasing};
 pub use lock::{Lock, Locking};
 pub use locker::Locker;
 pub use name::{MAX_NAME_BYTES, Name};
+pub use quorlock_protocol::{Backoff, Drift};
 pub use settings::{MIN_TTL, Settings};
 pub use token::Token;

@@ -54,8 +54,8 @@ async fn a_locker_with_times_that_do_not_fit() {
     }
 }
 
-fn drift(base: Duration) -> quorlock_protocol::Drift {
-    quorlock_protocol::Drift { base, per_mille: 100 }
+fn drift(base: Duration) -> quorlock::Drift {
+    quorlock::Drift { base, per_mille: 100 }
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 //! What the tests of Quorlock stand on: real servers, a proxy that breaks the network on demand,
-//! and the [`conformance`] suite for nodes.
+//! and the [`mod@conformance`] suite for nodes.
 //!
 //! A [`RedisServer`] is a child process with its own directory and port. It can be paused, killed
 //! and restarted, and it never outlives the test. A [`Proxy`] in front of it delays, loses, holds

@@ -1,6 +1,6 @@
 //! The lock while the command runs: held, extended, lost.
 
-use std::io::{PipeReader, PipeWriter, Write};
+use std::io::{self, PipeReader, PipeWriter, Write};
 use std::time::{Duration, Instant};
 
 use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually};
@@ -102,7 +102,7 @@ fn a_lost_lock_ends_the_command_and_everything_it_started() {
 #[test]
 fn a_command_may_clean_up_when_the_lock_is_lost() {
     let nodes = Nodes::start(1);
-    let script = "trap 'echo cleaned; exit 0' TERM; echo in; read _";
+    let script = "trap 'echo cleaned; exit 0' TERM; sleep 60 & echo in; wait";
     let args = ["--ttl", "2s", "x", "--", "sh", "-c", script];
     let run = Running::start(nodes.quorlock("run").args(args));
     assert_eq!(run.line(), "in");
@@ -188,7 +188,7 @@ fn a_release_that_no_node_hears_is_warned_about_and_keeps_the_exit_code() {
 fn a_stderr_that_nobody_reads_does_not_keep_the_lock_from_being_extended() {
     const TTL: Duration = Duration::from_millis(1_500);
     let nodes = Nodes::start(3);
-    let (_reader, writer) = full_pipe();
+    let (_reader, writer) = full_pipe().unwrap();
     let args = ["--ttl", "1500ms", "x", "--", "sh", "-c", "echo in; read _; exit 3"];
     let mut run = Running::start_with_stderr(nodes.quorlock("run").args(args), writer);
     assert_eq!(run.line(), "in");
@@ -206,11 +206,11 @@ fn a_stderr_that_nobody_reads_does_not_keep_the_lock_from_being_extended() {
 }
 
 /// Whoever writes to it stands still.
-fn full_pipe() -> (PipeReader, PipeWriter) {
-    let (reader, mut writer) = std::io::pipe().unwrap();
-    let flags = fcntl_getfl(&writer).unwrap();
-    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+fn full_pipe() -> io::Result<(PipeReader, PipeWriter)> {
+    let (reader, mut writer) = io::pipe()?;
+    let flags = fcntl_getfl(&writer)?;
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK)?;
     while writer.write(b"x").is_ok() {}
-    fcntl_setfl(&writer, flags).unwrap();
-    (reader, writer)
+    fcntl_setfl(&writer, flags)?;
+    Ok((reader, writer))
 }

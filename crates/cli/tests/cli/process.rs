@@ -75,7 +75,8 @@ impl Running {
     }
 
     pub(crate) fn write(&mut self, text: &str) {
-        self.stdin.as_mut().expect("stdin is open").write_all(text.as_bytes()).unwrap();
+        let stdin = self.stdin.as_mut().expect("stdin is open");
+        stdin.write_all(text.as_bytes()).expect("somebody reads it");
     }
 
     pub(crate) fn close_stdin(&mut self) {

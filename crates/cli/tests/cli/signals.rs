@@ -19,7 +19,10 @@ const PASSED_ON: [(Signal, &str, i32); 4] = [
 fn signals_reach_the_command_which_ends_as_it_likes() {
     let nodes = Nodes::start(1);
     for (signal, name, _) in PASSED_ON {
-        let script = format!("trap 'echo {name}; read _; exit 5' {name}; echo in; read _");
+        // A shell that waits for a process heeds a signal at once; one that reads may miss it.
+        let script = format!(
+            "trap 'echo {name}; read _; kill -KILL $!; exit 5' {name}; sleep 60 & echo in; wait"
+        );
         let mut run = Running::start(nodes.quorlock("run").args(["x", "--", "sh", "-c", &script]));
         assert_eq!(run.line(), "in");
         run.signal(signal);
@@ -102,7 +105,7 @@ fn ctrl_z_does_not_stop_the_one_who_extends_the_lock() {
 fn what_was_ignored_stays_ignored() {
     let nodes = Nodes::start(1);
     let args = ["x", "--", "sh", "-c", "echo in; read line; echo $line"];
-    let mut run = Running::start(ignoring("HUP", nodes.quorlock("run")).args(args));
+    let mut run = Running::start(ignoring("HUP", &nodes.quorlock("run")).args(args));
     assert_eq!(run.line(), "in");
     run.signal(Signal::HUP);
     run.write("alive\n");
@@ -114,12 +117,12 @@ fn what_was_ignored_stays_ignored() {
 fn the_exit_code_is_found_by_the_child_of_one_who_ignores_children() {
     let nodes = Nodes::start(1);
     let args = ["x", "--", "sh", "-c", "exit 3"];
-    let run = outcome(ignoring("CHLD", nodes.quorlock("run")).args(args));
+    let run = outcome(ignoring("CHLD", &nodes.quorlock("run")).args(args));
     assert_eq!(run.code, Some(3), "{run:?}");
 }
 
 /// The same command, started with orders to ignore a signal.
-fn ignoring(signal: &str, command: Command) -> Command {
+fn ignoring(signal: &str, command: &Command) -> Command {
     let mut env = Command::new("env");
     env.arg(format!("--ignore-signal={signal}"));
     env.arg(command.get_program()).args(command.get_args());

@@ -34,8 +34,7 @@ async fn what_many_callers_send_goes_out_together() {
     let after = counts();
     let (reads, commands) = (after.0 - before.0, after.1 - before.1);
     assert!(commands >= 400, "{commands}");
-    // A server reads 16 KiB at a time, more than half of each burst. The rest is the
-    // test's own.
+    // A server reads 16 KiB at a time, more than half of a burst. Some reads are the test's own.
     assert!(reads <= 40, "{reads} reads for {commands} commands");
 }
 
@@ -49,6 +48,7 @@ async fn a_node_that_hangs_costs_nothing() {
         .max_ttl(DEADLINE * 100)
         .ttl(DEADLINE * 100)
         .node_limit(DEADLINE * 10)
+        .connect_limit(DEADLINE)
         .connect()
         .await
         .expect("a locker");
@@ -77,10 +77,7 @@ async fn nothing_piles_up_for_a_node_that_hangs() {
         .expect("a locker");
     proxy.hang(true);
     drop(locker.lock("first").wait(DEADLINE).await.expect("two of three"));
-    eventually("it is known to hang", async || {
-        trouble(&locker, 2).await.is_some_and(|text| text.contains("has not answered"))
-    })
-    .await;
+    eventually("it is known to hang", async || trouble(&locker, 2).await.is_some()).await;
     let (held, connections) = (proxy.held(), proxy.connections());
     for number in 0..5_000 {
         let lock = locker.lock(format!("cycle/{number}")).wait(DEADLINE);

@@ -28,7 +28,7 @@ fn hasty() -> Builder {
     Locker::builder()
         .ttl(Duration::from_secs(30))
         .node_limit(Duration::from_millis(50))
-        .connect_limit(Duration::from_millis(500))
+        .connect_limit(Duration::from_secs(2))
 }
 
 /// Takes, extends, looks at and gives back a lock on the only node, and sees it done there.

@@ -99,13 +99,15 @@ pub(super) async fn connect(
 }
 
 fn greet(address: &Address, out: &mut Vec<u8>) {
-    match &address.password {
-        Some(password) => Command::new(out, 7)
+    // A user need not have a password.
+    let user = address.user.as_deref().or(address.password.as_ref().map(|_| "default"));
+    match user {
+        Some(user) => Command::new(out, 7)
             .arg(b"HELLO")
             .arg(b"3")
             .arg(b"AUTH")
-            .arg(address.user.as_deref().unwrap_or("default").as_bytes())
-            .arg(password.as_bytes()),
+            .arg(user.as_bytes())
+            .arg(address.password.as_deref().unwrap_or_default().as_bytes()),
         None => Command::new(out, 4).arg(b"HELLO").arg(b"3"),
     }
     .arg(b"SETNAME")

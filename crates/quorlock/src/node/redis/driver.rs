@@ -37,7 +37,7 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
                     tracing::info!(node = link.label(), "connected again");
                 }
                 let since = link.now();
-                link.up(&mut connected);
+                link.up(&connected);
                 let mut session =
                     Session::new(Arc::clone(&link), Arc::clone(&setting.runtime), connected);
                 let why = poll_fn(|cx| session.poll(cx)).await;
@@ -76,7 +76,9 @@ async fn attempt(
     let connected = tokio::select! {
         connected = connect(address, predecessor) => connected?,
         () = setting.runtime.sleep(limit) => {
-            let text = format!("no greeting within {limit:?}; is it up, and is the address right?");
+            let tls = if address.tls.is_some() { ", and does that port speak TLS" } else { "" };
+            let text =
+                format!("no greeting within {limit:?}; is it up, is the address right{tls}?");
             return Err(Failure::new(FailureKind::Unreachable, text));
         }
     };

@@ -19,7 +19,6 @@ use tokio::sync::Notify;
 use super::address::Address;
 use super::connect::Connected;
 use super::stream::WriteHalf;
-use super::tls::Tls;
 use super::verbs::{Dialect, Sent};
 use crate::drive::locked;
 use crate::node::{Answer, Call, Failure, FailureKind, Lateness, Setting, Verb};
@@ -41,7 +40,6 @@ pub(super) struct Link {
 pub(super) struct State {
     pub(super) phase: Phase,
     dialect: Dialect,
-    pub(super) tls: Option<Tls>,
     /// Bytes that are still to be written.
     pub(super) out: Vec<u8>,
     /// Calls that were written, or are about to be, in order.
@@ -65,7 +63,8 @@ pub(super) struct State {
 pub(super) enum Phase {
     /// The first attempt to connect has not ended yet.
     New,
-    Up(Arc<WriteHalf>),
+    /// Callers may write to it by themselves, unless it is `None`.
+    Up(Option<Arc<WriteHalf>>),
     Down(Failure),
 }
 
@@ -77,6 +76,8 @@ pub(super) struct Waiting {
     pub(super) since: Moment,
     /// Sent once before, over a connection that broke before the reply came.
     pub(super) again: bool,
+    /// Sent with the source of its script.
+    pub(super) with_source: bool,
 }
 
 /// A release that waits for a connection.
@@ -97,7 +98,6 @@ impl Link {
             state: Mutex::new(State {
                 phase: Phase::New,
                 dialect: Dialect { prefix, delete_if_equal: None },
-                tls: None,
                 out: Vec::new(),
                 waiting: VecDeque::new(),
                 overdue: 0,
@@ -173,11 +173,11 @@ impl Link {
     }
 
     /// A connection is there: sends what was kept for it.
-    pub(super) fn up(&self, connected: &mut Connected) {
+    pub(super) fn up(&self, connected: &Connected) {
         let mut state = self.state();
         state.dialect.delete_if_equal = connected.delete_if_equal;
-        state.tls = connected.tls.take();
-        state.phase = Phase::Up(Arc::clone(&connected.write));
+        // Only the session can seal what goes over TLS.
+        state.phase = Phase::Up(connected.tls.is_none().then(|| Arc::clone(&connected.write)));
         let now = self.now();
         let parked = std::mem::take(&mut state.parked);
         let (owed, moot): (Vec<_>, Vec<_>) =
@@ -186,7 +186,10 @@ impl Link {
             state.send(call, now, again);
         }
         drop(state);
-        drop(moot);
+        for Parked { call, .. } in moot {
+            let text = "was away until the record had expired there by itself";
+            call.answer(Answer::Failed(Failure::new(FailureKind::Unreachable, text)));
+        }
         self.changed.notify_waiters();
     }
 
@@ -196,7 +199,6 @@ impl Link {
         let (waiting, parked) = {
             let mut state = self.state();
             state.phase = Phase::Down(why.clone());
-            state.tls = None;
             state.out.clear();
             state.overdue = 0;
             state.timed = false;
@@ -265,9 +267,9 @@ impl State {
     fn send(&mut self, call: Call, since: Moment, again: bool) {
         let idle = self.lone && self.waiting.is_empty() && self.out.is_empty();
         let sent = self.encode(&call, false);
-        self.waiting.push_back(Waiting { call, sent, since, again });
+        self.waiting.push_back(Waiting { call, sent, since, again, with_source: false });
         if idle
-            && let Phase::Up(write) = &self.phase
+            && let Phase::Up(Some(write)) = &self.phase
             && let Ok(count) = write.try_write(&self.out)
         {
             self.out.drain(..count);
@@ -278,19 +280,12 @@ impl State {
     pub(super) fn send_source(&mut self, mut waiting: Waiting, now: Moment) {
         waiting.sent = self.encode(&waiting.call, true);
         waiting.since = now;
+        waiting.with_source = true;
         self.waiting.push_back(waiting);
     }
 
     fn encode(&mut self, call: &Call, source: bool) -> Sent {
-        let request = call.request();
-        let Some(tls) = &mut self.tls else {
-            return self.dialect.encode(&request, source, &mut self.out);
-        };
-        let mut plain = Vec::new();
-        let sent = self.dialect.encode(&request, source, &mut plain);
-        // A connection that cannot seal is broken, and the session learns of it by its next read.
-        let _ = tls.seal(&plain, &mut self.out);
-        sent
+        self.dialect.encode(&call.request(), source, &mut self.out)
     }
 
     /// The session's waker, if it has something to do and does not know it yet.

@@ -9,6 +9,7 @@ use super::connect::Connected;
 use super::link::{Link, State};
 use super::resp::{self, Value};
 use super::stream::{ReadHalf, WriteHalf};
+use super::tls::Tls;
 use super::verbs::{self, Reading};
 use crate::node::{Answer, Call, Failure, FailureKind};
 use crate::runtime::{BoxFuture, Runtime};
@@ -24,6 +25,7 @@ pub(super) struct Session {
     runtime: Arc<dyn Runtime>,
     read: ReadHalf,
     write: Arc<WriteHalf>,
+    tls: Option<Tls>,
     /// Read and not yet parsed: the bytes up to `filled`.
     input: Box<[u8]>,
     filled: usize,
@@ -48,6 +50,7 @@ impl Session {
             runtime,
             read: connected.read,
             write: connected.write,
+            tls: connected.tls,
             input: vec![0; READ_BYTES].into_boxed_slice(),
             filled: 0,
             opened: Vec::new(),
@@ -75,20 +78,21 @@ impl Session {
                 Poll::Ready(Err(error)) => return Poll::Ready(broken(error)),
             }
         }
-        if let Err(error) = self.write_out(cx) {
-            return Poll::Ready(broken(error));
+        if let Err(failure) = self.write_out(cx) {
+            return Poll::Ready(failure);
         }
         self.watch_the_clock(cx)
     }
 
     /// Matches replies to the calls they answer.
     fn take_in(&mut self) -> Result<(), Failure> {
+        if let Some(tls) = &mut self.tls {
+            tls.open(&self.input[..self.filled], &mut self.opened, &mut self.output)?;
+            self.filled = 0;
+        }
         let link = Arc::clone(&self.link);
         let mut state = link.state();
-        let result = if state.tls.is_some() {
-            let State { tls: Some(tls), out, .. } = &mut *state else { return Ok(()) };
-            tls.open(&self.input[..self.filled], &mut self.opened, out)?;
-            self.filled = 0;
+        let result = if self.tls.is_some() {
             let opened = std::mem::take(&mut self.opened);
             let used = self.match_replies(&opened, &mut state);
             self.opened = opened;
@@ -136,13 +140,18 @@ impl Session {
                     self.answers.push((waiting.call, Answer::Done));
                 }
                 Reading::Answer(answer) => self.answers.push((waiting.call, answer)),
+                Reading::SendSource if waiting.with_source => {
+                    let text = "does not know the script that it was just sent";
+                    let failure = Failure::new(FailureKind::Rejected, text);
+                    self.answers.push((waiting.call, Answer::Failed(failure)));
+                }
                 Reading::SendSource => state.send_source(waiting, self.runtime.now()),
             }
         }
     }
 
     /// Writes what callers have left here, in one go.
-    fn write_out(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    fn write_out(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
         loop {
             if self.written == self.output.len() {
                 self.output.clear();
@@ -150,6 +159,11 @@ impl Session {
                 let mut state = self.link.state();
                 self.closing = state.attend(cx);
                 std::mem::swap(&mut self.output, &mut state.out);
+                drop(state);
+                if let Some(tls) = &mut self.tls {
+                    let plain = std::mem::take(&mut self.output);
+                    tls.seal(&plain, &mut self.output)?;
+                }
                 if self.output.is_empty() {
                     return Ok(());
                 }
@@ -159,10 +173,10 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     match self.write.poll_writable(cx) {
                         Poll::Pending => return Ok(()),
-                        Poll::Ready(result) => result?,
+                        Poll::Ready(result) => result.map_err(broken)?,
                     }
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(broken(error)),
             }
         }
     }

@@ -193,8 +193,7 @@ mod tests {
 
     impl Stuck {
         fn new() -> Self {
-            let mut settings = Settings::default();
-            settings.node_limit = Duration::from_millis(1);
+            let settings = Settings { node_limit: Duration::from_millis(1), ..Settings::default() };
             let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
             let setting = Setting { settings, runtime, servers: Arc::default() };
             let watch = Arc::new(Watch::new(&setting));
