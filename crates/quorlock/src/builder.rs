@@ -201,7 +201,6 @@ fn check_ready(core: &Core, ready: &Readiness) -> Result<(), Error> {
                 "name every server once: two votes of one server are no majority",
             ));
         }
-        tracing::warn!(node, "not ready, trying again in the background: {failure}");
     }
     let have = ready.len() - failures.len();
     if have >= core.quorum.enough() {

@@ -22,7 +22,7 @@ pub enum Error {
     },
 
     /// The lock did not become free in the time the caller was ready to wait.
-    #[error("waited {waited:?} for the lock {name}: {last}")]
+    #[error("waited {waited:.1?} for the lock {name}: {last}")]
     TimedOut {
         /// The lock.
         name: Name,
@@ -133,5 +133,5 @@ fn held_by(holder: Option<Holder>) -> String {
 }
 
 fn for_another(remaining: Option<Duration>) -> String {
-    remaining.map_or_else(String::new, |left| format!(", for another {left:?} unless renewed"))
+    remaining.map_or_else(String::new, |left| format!(", for another {left:.1?} unless renewed"))
 }
