@@ -47,6 +47,11 @@
 //! Which names to use, how to choose the TTL and what happens when nodes fail stands in the
 //! documentation of [`Locker`] and [`Guard`].
 
+/// The example in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod builder;
 mod core;
 mod drive;
@@ -61,7 +66,7 @@ mod settings;
 mod token;
 
 pub use builder::Builder;
-pub use drive::{NodeRelease, NodeReleaseState, NodeStatus, Released, Status};
+pub use drive::{NodeRelease, NodeReleaseState, NodeStatus, Released, Status, Verdict};
 pub use error::{Error, Loss, NodeAnswer, NodeAnswers};
 pub use guard::{Extending, Guard, GuardState, Releasing};
 pub use lock::{Lock, Locking};

@@ -1,5 +1,6 @@
 //! The round that only looks.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -110,14 +111,51 @@ pub struct NodeStatus {
     pub record: Result<Option<Record>, Failure>,
 }
 
+/// What the nodes say, taken together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// A majority names this holder.
+    Held(Holder),
+    /// A majority has no record.
+    Free,
+    /// Nobody has a majority, and nobody can get one before some records are gone.
+    Split,
+    /// The nodes that did not answer could make a majority for somebody.
+    Unknown,
+}
+
 impl Status {
+    /// What the nodes say, taken together.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let answers: Vec<_> =
+            self.nodes.iter().filter_map(|node| node.record.as_ref().ok()).collect();
+        let mut holders: BTreeMap<Holder, usize> = BTreeMap::new();
+        for record in answers.iter().copied().flatten() {
+            *holders.entry(record.holder).or_default() += 1;
+        }
+        let (holder, most) = match holders.iter().max_by_key(|(_, count)| **count) {
+            Some((holder, count)) => (Some(*holder), *count),
+            None => (None, 0),
+        };
+        let silent = self.nodes.len() - answers.len();
+        let free = answers.iter().filter(|record| record.is_none()).count();
+        match holder {
+            Some(holder) if most >= self.enough => Verdict::Held(holder),
+            _ if free >= self.enough => Verdict::Free,
+            _ if most + silent >= self.enough => Verdict::Unknown,
+            _ => Verdict::Split,
+        }
+    }
+
     /// The holder, if a majority of the nodes names the same one.
     #[must_use]
     pub fn holder(&self) -> Option<Holder> {
-        let records = || self.nodes.iter().filter_map(|node| node.record.as_ref().ok()?.as_ref());
-        records()
-            .map(|record| record.holder)
-            .find(|holder| records().filter(|other| other.holder == *holder).count() >= self.enough)
+        match self.verdict() {
+            Verdict::Held(holder) => Some(holder),
+            _ => None,
+        }
     }
 
     /// How long the lock stays taken unless it is renewed: until so many records have expired
@@ -135,5 +173,60 @@ impl Status {
             .collect();
         free_in.sort_unstable();
         free_in.get(self.enough - 1).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One letter for each node: its holder, `.` for free, `?` for no answer.
+    fn status(nodes: &str) -> Status {
+        let failure = || Failure::new(FailureKind::Unreachable, "away");
+        let record = |letter: char| match letter {
+            '.' => Ok(None),
+            '?' => Err(failure()),
+            holder => {
+                let holder = Holder::of(holder.to_string().as_bytes());
+                Ok(Some(Record { holder, remaining: Some(Duration::from_secs(1)) }))
+            }
+        };
+        let nodes: Vec<_> = nodes
+            .chars()
+            .map(|letter| NodeStatus { node: String::new(), record: record(letter) })
+            .collect();
+        let name = Name::new("x").unwrap();
+        Status { name, enough: nodes.len() / 2 + 1, nodes }
+    }
+
+    #[test]
+    fn a_majority_decides_and_silent_nodes_leave_open_only_what_they_could_decide() {
+        let a = Verdict::Held(Holder::of(b"a"));
+        for (nodes, verdict) in [
+            ("a", a),
+            (".", Verdict::Free),
+            ("?", Verdict::Unknown),
+            ("aa.", a),
+            ("a..", Verdict::Free),
+            ("abc", Verdict::Split),
+            ("ab.", Verdict::Split),
+            ("a.?", Verdict::Unknown),
+            ("aa?", a),
+            ("..?", Verdict::Free),
+            (".??", Verdict::Unknown),
+            ("aabb", Verdict::Split),
+            ("aa..", Verdict::Split),
+            ("ab..?", Verdict::Split),
+            ("aab.?", Verdict::Unknown),
+        ] {
+            assert_eq!(status(nodes).verdict(), verdict, "{nodes}");
+        }
+    }
+
+    #[test]
+    fn what_remains_is_until_a_majority_is_free() {
+        assert_eq!(status("a..").remaining(), Some(Duration::ZERO));
+        assert_eq!(status("aa.").remaining(), Some(Duration::from_secs(1)));
+        assert_eq!(status("a??").remaining(), None);
     }
 }

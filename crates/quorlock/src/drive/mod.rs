@@ -14,7 +14,7 @@ mod said;
 pub(crate) use claim::{Claim, Defeated};
 pub(crate) use extend::ExtendRound;
 pub(crate) use inspect::InspectRound;
-pub use inspect::{NodeStatus, Status};
+pub use inspect::{NodeStatus, Status, Verdict};
 pub(crate) use release::ReleaseRound;
 pub use release::{NodeRelease, NodeReleaseState, Released};
 
