@@ -8,7 +8,8 @@ use std::time::Duration;
 use quorlock::{Error, Locker};
 use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually, servers};
 
-const TTL: Duration = Duration::from_secs(5);
+/// Longer than the test waits for anything: what is left behind does not vanish by itself.
+const TTL: Duration = Duration::from_secs(30);
 const NAMES: usize = 4;
 const TASKS: usize = 24;
 const TURNS: usize = 40;
@@ -89,7 +90,10 @@ async fn make_trouble(proxies: Vec<Proxy>, over: Arc<AtomicBool>) -> Vec<Proxy> 
             0 => proxy.cut(),
             1 => proxy.hang(true),
             2 => proxy.lose_replies(true),
-            3 => proxy.refuse(true),
+            3 => {
+                proxy.refuse(true);
+                proxy.cut();
+            }
             _ => proxy.delay(Duration::from_millis(30)),
         }
         tokio::time::sleep(Duration::from_millis(30)).await;
