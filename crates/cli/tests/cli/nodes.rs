@@ -5,8 +5,12 @@ use std::process::{Command, Stdio};
 use quorlock_testkit::{RedisServer, Reply, eventually, servers};
 
 /// The program under test, with no settings from outside.
+///
+/// Signals that are ignored stay so in the program, and a shell that runs the tests in the
+/// background ignores some: `env` puts them back before it becomes the program.
 pub(crate) fn quorlock() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_quorlock")]);
     command.env_remove("QUORLOCK_NODES").env_remove("QUORLOCK_LOG").stdin(Stdio::null());
     command
 }

@@ -123,9 +123,10 @@ fn the_exit_code_is_found_by_the_child_of_one_who_ignores_children() {
 
 /// The same command, started with orders to ignore a signal.
 fn ignoring(signal: &str, command: &Command) -> Command {
-    let mut env = Command::new("env");
-    env.arg(format!("--ignore-signal={signal}"));
-    env.arg(command.get_program()).args(command.get_args());
+    // It is started by `env` already, whose later options go before the earlier ones.
+    let mut args = command.get_args();
+    let mut env = Command::new(command.get_program());
+    env.args(args.next()).arg(format!("--ignore-signal={signal}")).args(args);
     env.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     env
 }
