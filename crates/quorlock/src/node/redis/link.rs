@@ -131,8 +131,7 @@ impl Link {
         let owed = matches!(request.verb, Verb::Release { until: Some(_), .. });
         let mut state = self.state();
         let why = match &state.phase {
-            Phase::Up(_) if state.overdue == 0 && (owed || state.waiting.len() < BACKLOG) => None,
-            Phase::Up(_) if owed => None,
+            Phase::Up(_) if owed || state.overdue == 0 && state.waiting.len() < BACKLOG => None,
             Phase::Up(_) => Some(self.not_answering(&state, FailureKind::Unreachable)),
             Phase::New => Some(Failure::new(FailureKind::Unreachable, "not connected yet")),
             Phase::Down(why) => Some(why.clone()),
