@@ -81,6 +81,20 @@ impl Lease {
         }
     }
 
+    /// What is left until `lead` before the deadline, for a holder that needs so long to stop its
+    /// work. `None` if nothing is: the lease counts as lost from then on, and is not extended any
+    /// more, since its holder was told.
+    pub fn notice(&mut self, lead: Duration, now: Moment) -> Option<Duration> {
+        let left = self.valid_until.before(lead).since(now);
+        if left.is_zero() && !matches!(self.state, LeaseState::Lost(_)) {
+            self.state = LeaseState::Lost(LossReason::Expired);
+        }
+        match self.state {
+            LeaseState::Lost(_) => None,
+            _ => Some(left),
+        }
+    }
+
     /// The end of the validity.
     #[must_use]
     pub const fn valid_until(&self) -> Moment {

@@ -60,3 +60,21 @@ fn every_state_is_told_apart() {
     other.extended(ExtendOutcome::Lost, at(1));
     assert_eq!(other.state(at(1)), LeaseState::Lost(LossReason::Gone));
 }
+
+proptest! {
+    #[test]
+    fn a_notice_comes_by_its_lead_and_is_not_taken_back(
+        end_ms in 0..1_000u64,
+        lead_ms in 0..1_000u64,
+        now_ms in 0..1_000u64,
+    ) {
+        let mut lease = Lease::new(at(end_ms));
+        let lead = Duration::from_millis(lead_ms);
+        let left = end_ms.saturating_sub(lead_ms).saturating_sub(now_ms);
+        let notice = lease.notice(lead, at(now_ms));
+        prop_assert_eq!(notice, (left > 0).then(|| Duration::from_millis(left)));
+        lease.extended(ExtendOutcome::Renewed { valid_until: at(9_000) }, at(now_ms));
+        let held = !matches!(lease.state(at(now_ms)), LeaseState::Lost(_));
+        prop_assert_eq!(held, notice.is_some(), "a late success revived it");
+    }
+}

@@ -13,7 +13,7 @@ use crate::error::{NodeAnswer, NodeAnswers};
 use crate::locker::Locker;
 use crate::node::{self, Failure, FailureKind, Node};
 use crate::runtime::{Runtime, TokioRuntime};
-use crate::settings::{Settings, default_node_limit};
+use crate::settings::{Settings, default_loss_lead, default_node_limit};
 use quorlock_protocol::{Backoff, Drift, MAX_NODES, Quorum};
 
 /// Sets a [`Locker`] up. Every default stands in [`Settings`].
@@ -24,6 +24,7 @@ pub struct Builder {
     nodes: Vec<Arc<dyn Node>>,
     settings: Settings,
     node_limit: Option<Duration>,
+    loss_lead: Option<Duration>,
     drift: Option<Drift>,
     runtime: Option<Arc<dyn Runtime>>,
 }
@@ -60,6 +61,13 @@ impl Builder {
     /// less.
     pub fn node_limit(mut self, limit: Duration) -> Self {
         self.node_limit = Some(limit);
+        self
+    }
+
+    /// How long before the end of the validity [`Guard::lost`](crate::Guard::lost) tells of the loss:
+    /// what a holder needs to stop its work. Default: a twentieth of the TTL.
+    pub fn loss_lead(mut self, lead: Duration) -> Self {
+        self.loss_lead = Some(lead);
         self
     }
 
@@ -116,6 +124,7 @@ impl Builder {
         };
         let settings = &mut self.settings;
         settings.node_limit = self.node_limit.unwrap_or(default_node_limit(settings.ttl));
+        settings.loss_lead = self.loss_lead.unwrap_or(default_loss_lead(settings.ttl));
         settings.check()?;
         if let Some(warning) = Settings::warning_for(quorum) {
             tracing::warn!("{warning}");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::name::Name;
 use crate::node::{Failure, Holder};
+use quorlock_protocol::LossReason;
 
 /// Why a lock was not taken, extended or released.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -79,16 +80,25 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The validity ran out before it was extended or released.
+    /// The validity ran out, or is about to, before it was extended or released.
     Expired,
     /// A majority of the nodes had no record of it, or one of somebody else.
     Gone,
 }
 
+impl From<LossReason> for Loss {
+    fn from(reason: LossReason) -> Self {
+        match reason {
+            LossReason::Expired => Self::Expired,
+            LossReason::Gone => Self::Gone,
+        }
+    }
+}
+
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Expired => "its validity ran out",
+            Self::Expired => "its validity ran out before it was extended",
             Self::Gone => "a majority of the nodes has no record of it any more",
         })
     }

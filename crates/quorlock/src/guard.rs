@@ -1,8 +1,8 @@
 //! What a holder has in its hands.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::Error;
 use crate::drive::{Claim, ExtendRound, ReleaseRound, Released};
 use crate::error::Loss;
+use crate::loss::Lost;
 use crate::name::Name;
 use quorlock_protocol::{LeaseState, LossReason};
 
@@ -19,7 +20,8 @@ use quorlock_protocol::{LeaseState, LossReason};
 ///
 /// - **It ends by itself.** The nodes forget the lock after its TTL, and this guard stops
 ///   believing in it earlier than that ([`remaining`](Self::remaining)). Work that takes longer
-///   has to [`extend`](Self::extend) it, or to stop.
+///   has to [`extend`](Self::extend) it, or to stop: [`lost`](Self::lost) tells when, and
+///   [`run`](Self::run) does it.
 /// - **A paused process does not notice.** A process that is stopped, swapped out or suspended
 ///   between asking [`is_held`](Self::is_held) and acting on the answer acts late. No lock with a
 ///   timeout can prevent that; only the resource can, by refusing.
@@ -81,8 +83,7 @@ impl Guard {
             LeaseState::Held => GuardState::Held,
             LeaseState::Renewed => GuardState::Renewed,
             LeaseState::Unknown => GuardState::Unknown,
-            LeaseState::Lost(LossReason::Expired) => GuardState::Lost(Loss::Expired),
-            LeaseState::Lost(LossReason::Gone) => GuardState::Lost(Loss::Gone),
+            LeaseState::Lost(reason) => GuardState::Lost(reason.into()),
         }
     }
 
@@ -104,6 +105,42 @@ impl Guard {
             Some(round) => ExtendingState::Asked(round),
             None => ExtendingState::NotHeld(self.name().clone(), self.loss()),
         })
+    }
+
+    /// Ends when the lock is lost, or is about to be: while there is still the builder's
+    /// [`loss_lead`](crate::Builder::loss_lead) to stop the work in.
+    ///
+    /// It needs no answer from any node: a timer of this process ends it, though all nodes hang.
+    /// From then on the lock counts as lost, and cannot be extended any more. A process that was
+    /// stopped, or a machine that was suspended, learns of it soon after it goes on.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost by dropping it.
+    pub fn lost(&self) -> Lost {
+        Lost::of(&self.claim)
+    }
+
+    /// Does some work, and drops it when the lock is lost or about to be, as [`lost`](Self::lost)
+    /// tells.
+    ///
+    /// The work is dropped where it awaits something. What it has handed to others goes on, and so
+    /// does work that never awaits.
+    ///
+    /// # Errors
+    /// [`Error::Lost`]: the work was not finished.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work.
+    pub async fn run<W: Future>(&self, work: W) -> Result<W::Output, Error> {
+        let mut lost = self.lost();
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            if let Poll::Ready(reason) = Pin::new(&mut lost).poll(cx) {
+                return Poll::Ready(Err(Error::Lost { name: self.name().clone(), reason }));
+            }
+            work.as_mut().poll(cx).map(Ok)
+        })
+        .await
     }
 
     /// Gives the lock back on all nodes.

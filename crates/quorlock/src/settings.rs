@@ -12,6 +12,8 @@ pub const MIN_TTL: Duration = Duration::from_millis(10);
 const DEFAULT_NODE_LIMIT: Duration = Duration::from_millis(50);
 /// By default a node gets this share of the TTL at the most.
 const DEFAULT_NODE_SHARE: u32 = 20;
+/// By default a holder is told of its loss this share of the TTL before the end.
+const DEFAULT_LEAD_SHARE: u32 = 20;
 /// What a caller may set goes up to this share: a round has to end long before its lease does.
 const LARGEST_NODE_SHARE: u32 = 5;
 
@@ -31,6 +33,9 @@ pub struct Settings {
     /// How far clocks may run apart during one lease. Default: what the nodes say; 2 ms and 10 %
     /// of the TTL for Redis in the `redlock` dialect.
     pub drift: Drift,
+    /// How long before the end of the validity a holder is told of its loss. Default: a twentieth
+    /// of the TTL.
+    pub loss_lead: Duration,
     /// What the nodes' dialect takes off the validity besides.
     pub margin: Duration,
     /// The widest spread of the random delay between two attempts. Default: 200 ms.
@@ -47,6 +52,7 @@ impl Default for Settings {
             max_ttl: Duration::from_secs(30),
             node_limit: default_node_limit(ttl),
             connect_limit: Duration::from_secs(1),
+            loss_lead: default_loss_lead(ttl),
             drift: Drift { base: Duration::ZERO, per_mille: 0 },
             margin: Duration::ZERO,
             retry: Backoff { longest: Duration::from_millis(200) },
@@ -57,6 +63,10 @@ impl Default for Settings {
 
 pub(crate) fn default_node_limit(ttl: Duration) -> Duration {
     DEFAULT_NODE_LIMIT.min(ttl / DEFAULT_NODE_SHARE)
+}
+
+pub(crate) fn default_loss_lead(ttl: Duration) -> Duration {
+    ttl / DEFAULT_LEAD_SHARE
 }
 
 impl Settings {
@@ -110,6 +120,16 @@ impl Settings {
                 "use a longer TTL, or a smaller drift allowance",
             ));
         }
+        if self.loss_lead >= validity {
+            return Err(Error::misuse(
+                format!(
+                    "a loss lead of {:?} uses up the whole validity of {validity:?} of a TTL of \
+                     {ttl:?}",
+                    self.loss_lead
+                ),
+                "use a shorter lead, or a longer TTL",
+            ));
+        }
         Ok(())
     }
 
@@ -152,6 +172,8 @@ mod tests {
         assert!(slow.contains("3s") && slow.contains("10s") && slow.contains("2s"), "{slow}");
         let drift = refusal(|s| s.drift.per_mille = 999);
         assert!(drift.contains("9.99s") && drift.contains("longer TTL"), "{drift}");
+        let lead = refusal(|s| s.loss_lead = Duration::from_secs(11));
+        assert!(lead.contains("11s") && lead.contains("shorter lead"), "{lead}");
         let zero = refusal(|s| s.connect_limit = Duration::ZERO);
         assert!(zero.contains("connect time limit is zero"), "{zero}");
     }

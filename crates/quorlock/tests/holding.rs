@@ -1,9 +1,16 @@
 //! Keeping a lock, and learning that it is gone.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
+use quorlock::node::Node;
+use quorlock::node::memory::MemoryNode;
+use quorlock::runtime::Runtime;
 use quorlock::{Error, GuardState, Locker, Loss};
-use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually, servers};
+use quorlock_testkit::{
+    DEADLINE, Proxy, RedisServer, Reply, VirtualTime, eventually_async as eventually, servers,
+};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -98,6 +105,82 @@ async fn a_guard_knows_by_itself_when_its_time_is_over() {
     let error = guard.extend().await.expect_err("over");
     assert!(matches!(error, Error::Lost { reason: Loss::Expired, .. }), "{error}");
     server.resume();
+}
+
+/// In a world where only sleeping takes time, the moment can be told exactly.
+#[tokio::test]
+async fn a_loss_is_told_by_its_lead_before_the_validity_ends() {
+    let time = Arc::new(VirtualTime::new(SystemTime::now()));
+    let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
+    let lead = Duration::from_secs(3);
+    let builder = Locker::builder().with_nodes([node]).ttl(TTL).loss_lead(lead);
+    let locker = builder.runtime(time.clone()).connect().await.expect("a locker");
+    let guard = locker.lock("told").await.expect("free");
+    let (start, remaining) = (time.now(), guard.remaining());
+    assert_eq!(guard.lost().await, Loss::Expired);
+    assert_eq!(time.now().since(start), remaining - lead);
+    assert!(!guard.is_held(), "whoever was told has stopped: it stays lost");
+    assert!(matches!(guard.extend().await, Err(Error::Lost { reason: Loss::Expired, .. })));
+}
+
+#[tokio::test]
+async fn an_extension_puts_the_loss_off() {
+    let time = Arc::new(VirtualTime::new(SystemTime::now()));
+    let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
+    let builder = Locker::builder().with_nodes([node]).ttl(TTL).runtime(time.clone());
+    let locker = builder.connect().await.expect("a locker");
+    let guard = locker.lock("put off").await.expect("free");
+    time.pass(TTL / 2);
+    guard.extend().await.expect("extended");
+    let (start, remaining) = (time.now(), guard.remaining());
+    assert_eq!(remaining, TTL);
+    guard.lost().await;
+    assert_eq!(time.now().since(start), TTL - TTL / 20);
+}
+
+/// Says when it is dropped.
+struct Dropped<'a>(&'a AtomicBool);
+
+impl Drop for Dropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn work_is_stopped_though_every_node_hangs() {
+    let servers = servers(3);
+    let builder = Locker::builder().nodes(servers.iter().map(RedisServer::url));
+    let locker = builder.ttl(Duration::from_millis(500)).connect().await.expect("a locker");
+    let guard = locker.lock("hung").await.expect("free");
+    servers.iter().for_each(RedisServer::pause);
+    let stopped = AtomicBool::new(false);
+    let work = async {
+        let _witness = Dropped(&stopped);
+        std::future::pending::<()>().await;
+    };
+    let error = guard.run(work).await.expect_err("it cannot be finished");
+    assert!(matches!(error, Error::Lost { reason: Loss::Expired, .. }), "{error}");
+    assert!(stopped.load(Ordering::SeqCst), "the work was dropped");
+    assert!(!guard.is_held());
+    servers.iter().for_each(RedisServer::resume);
+}
+
+#[tokio::test]
+async fn a_loss_that_an_extension_finds_is_told_at_once() {
+    let servers = servers(3);
+    let locker = locker(servers.iter().map(RedisServer::url)).await;
+    let guard = locker.lock("found out").await.expect("free");
+    for server in &servers {
+        eventually("gone", async || server.command(&["DEL", "found out"]) == Reply::Int(1)).await;
+    }
+    assert_eq!(guard.run(async { 7 }).await.expect("finished in time"), 7);
+    let lost = tokio::spawn(guard.lost());
+    tokio::task::yield_now().await;
+    guard.extend().await.expect_err("nobody has it");
+    // Its validity has almost 30 s to go.
+    let told = tokio::time::timeout(DEADLINE, lost).await.expect("told at once");
+    assert_eq!(told.expect("no panic"), Loss::Gone);
 }
 
 #[tokio::test]

@@ -4,13 +4,17 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use super::{ReleaseRound, locked, said::Said};
 use crate::core::Core;
-use crate::error::NodeAnswers;
+use crate::error::{Loss, NodeAnswers};
 use crate::name::Name;
 use crate::node::{Answer, Failure, Request, Round, Verb};
 use crate::token::Token;
-use quorlock_protocol::{Acquire, AcquireOutcome, Defeat, Lease, Moment, NodeSet, Vote};
+use quorlock_protocol::{
+    Acquire, AcquireOutcome, Defeat, ExtendOutcome, Lease, LeaseState, Moment, NodeSet, Vote,
+};
 
 /// One token's claim on one name, from the first byte sent to the release.
 ///
@@ -35,6 +39,8 @@ struct State {
     /// Not all nodes have been asked yet: a release now would overtake the requests to the rest.
     asking: bool,
     waker: Option<Waker>,
+    /// Told of a loss, once somebody wants to know.
+    loss: Option<Arc<Notify>>,
 }
 
 /// How an attempt failed.
@@ -64,6 +70,7 @@ impl Claim {
                 said: Said::default(),
                 asking: true,
                 waker: None,
+                loss: None,
             }),
         });
         core.ask_all(&claim);
@@ -111,6 +118,39 @@ impl Claim {
     pub(crate) fn with_lease<T>(&self, change: impl FnOnce(&mut Lease, Moment) -> T) -> Option<T> {
         let now = self.core.now();
         locked(&self.state).lease.as_mut().map(|lease| change(lease, now))
+    }
+
+    /// Takes in how an extension ended, and tells whoever waits for it if that was the end.
+    pub(crate) fn extended(&self, outcome: ExtendOutcome) {
+        let now = self.core.now();
+        let told = {
+            let mut state = locked(&self.state);
+            let Some(lease) = &mut state.lease else { return };
+            lease.extended(outcome, now);
+            match lease.state(now) {
+                LeaseState::Lost(_) => state.loss.clone(),
+                _ => None,
+            }
+        };
+        if let Some(told) = told {
+            told.notify_waiters();
+        }
+    }
+
+    /// What is left until its holder has to be told of the loss, or why that is now.
+    pub(crate) fn notice(&self) -> Result<Duration, Loss> {
+        let lead = self.core.settings.loss_lead;
+        let noticed = self.with_lease(|lease, now| (lease.notice(lead, now), lease.state(now)));
+        match noticed {
+            Some((Some(left), _)) => Ok(left),
+            Some((None, LeaseState::Lost(reason))) => Err(reason.into()),
+            _ => Err(Loss::Gone),
+        }
+    }
+
+    /// What is told of a loss that comes before its time.
+    pub(crate) fn early_loss(&self) -> Arc<Notify> {
+        Arc::clone(locked(&self.state).loss.get_or_insert_default())
     }
 
     /// The nodes on which a record of this claim can be, now or later.

@@ -72,7 +72,7 @@ impl ExtendRound {
             let Some(outcome) = state.round.vote(node, vote, now) else { return };
             (outcome, state.waker.take())
         };
-        self.claim.with_lease(|lease, now| lease.extended(outcome, now));
+        self.claim.extended(outcome);
         if let Some(waker) = waker {
             waker.wake();
         }
