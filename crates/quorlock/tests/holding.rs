@@ -1,7 +1,10 @@
 //! Keeping a lock, and learning that it is gone.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, SystemTime};
 
 use quorlock::node::Node;
@@ -9,7 +12,7 @@ use quorlock::node::memory::MemoryNode;
 use quorlock::runtime::Runtime;
 use quorlock::{Error, GuardState, Locker, Loss};
 use quorlock_testkit::{
-    DEADLINE, Proxy, RedisServer, Reply, VirtualTime, eventually_async as eventually, servers,
+    Proxy, RedisServer, Reply, VirtualTime, eventually_async as eventually, servers,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -175,12 +178,23 @@ async fn a_loss_that_an_extension_finds_is_told_at_once() {
         eventually("gone", async || server.command(&["DEL", "found out"]) == Reply::Int(1)).await;
     }
     assert_eq!(guard.run(async { 7 }).await.expect("finished in time"), 7);
-    let lost = tokio::spawn(guard.lost());
-    tokio::task::yield_now().await;
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut lost = pin!(guard.lost());
+    assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     guard.extend().await.expect_err("nobody has it");
-    // Its validity has almost 30 s to go.
-    let told = tokio::time::timeout(DEADLINE, lost).await.expect("told at once");
-    assert_eq!(told.expect("no panic"), Loss::Gone);
+    assert!(woken.0.load(Ordering::SeqCst), "its validity has almost 30 s to go");
+    assert_eq!(lost.await, Loss::Gone);
+}
+
+/// Remembers being woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 #[tokio::test]
