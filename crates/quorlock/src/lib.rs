@@ -58,6 +58,7 @@ mod drive;
 mod error;
 mod guard;
 mod lock;
+mod locked;
 mod locker;
 mod loss;
 mod name;

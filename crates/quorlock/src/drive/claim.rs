@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{ReleaseRound, locked, said::Said};
+use super::{ReleaseRound, said::Said};
 use crate::core::Core;
 use crate::error::{Loss, NodeAnswers};
+use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, Request, Round, Verb};
 use crate::token::Token;

@@ -17,10 +17,3 @@ pub(crate) use inspect::InspectRound;
 pub use inspect::{NodeStatus, Status, Verdict};
 pub(crate) use release::ReleaseRound;
 pub use release::{NodeRelease, NodeReleaseState, Released};
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks a mutex whose holder never panics half-way through a change.
-pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{Claim, locked, said::Said};
+use super::{Claim, said::Said};
 use crate::Error;
 use crate::error::Loss;
+use crate::locked::locked;
 use crate::node::{Answer, Failure, Request, Round, Verb};
 use quorlock_protocol::{Moment, NodeSet, Release, ReleaseOutcome, Vote};
 

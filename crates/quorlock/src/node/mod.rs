@@ -84,6 +84,14 @@ pub struct Request<'a> {
     pub verb: Verb<'a>,
 }
 
+impl Request<'_> {
+    /// Whether this is a release of what the node may still hold at `now`: it must not get lost.
+    #[must_use]
+    pub fn is_owed(&self, now: Moment) -> bool {
+        matches!(self.verb, Verb::Release { until: Some(until), .. } if until > now)
+    }
+}
+
 /// The verbs.
 #[derive(Debug, Clone, Copy)]
 pub enum Verb<'a> {

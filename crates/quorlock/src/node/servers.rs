@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use crate::drive::locked;
+use crate::locked::locked;
 
 /// The identities of the servers that the nodes of one locker are connected to.
 ///

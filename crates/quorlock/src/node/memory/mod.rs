@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::{Call, Capabilities, Failure, Node};
-use crate::drive::locked;
+use crate::locked::locked;
 use crate::runtime::{BoxFuture, Moment};
 use quorlock_protocol::Drift;
 

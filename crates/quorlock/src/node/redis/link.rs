@@ -20,8 +20,8 @@ use super::address::Address;
 use super::connect::Connected;
 use super::stream::WriteHalf;
 use super::verbs::{Dialect, Sent};
-use crate::drive::locked;
-use crate::node::{Answer, Call, Failure, FailureKind, Lateness, Setting, Verb};
+use crate::locked::locked;
+use crate::node::{Answer, Call, Failure, FailureKind, Lateness, Setting};
 use crate::runtime::{Moment, Runtime};
 
 /// More calls than this do not wait for one server.
@@ -128,7 +128,7 @@ impl Link {
     pub(super) fn submit(&self, call: Call) {
         let request = call.request();
         let since = request.sent;
-        let owed = matches!(request.verb, Verb::Release { until: Some(_), .. });
+        let owed = request.is_owed(since);
         let mut state = self.state();
         let why = match &state.phase {
             Phase::Up(_) if owed || state.overdue == 0 && state.waiting.len() < BACKLOG => None,
@@ -180,7 +180,7 @@ impl Link {
         let now = self.now();
         let parked = std::mem::take(&mut state.parked);
         let (owed, moot): (Vec<_>, Vec<_>) =
-            parked.into_iter().partition(|parked| is_owed(&parked.call, now));
+            parked.into_iter().partition(|parked| parked.call.request().is_owed(now));
         for Parked { call, again } in owed {
             state.send(call, now, again);
         }
@@ -209,7 +209,7 @@ impl Link {
         let waiting = waiting.into_iter().map(|waiting| Parked { call: waiting.call, again: true });
         let mut keep = VecDeque::new();
         for parked in parked.into_iter().chain(waiting) {
-            if is_owed(&parked.call, now) {
+            if parked.call.request().is_owed(now) {
                 parked.call.lateness().tell(lost.clone());
                 keep.push_back(parked);
             } else {
@@ -322,9 +322,4 @@ impl fmt::Debug for Link {
         // Not the state: tokens are among the bytes that wait to be written.
         f.debug_struct("Link").field("label", &self.label).finish_non_exhaustive()
     }
-}
-
-/// Whether the server may still hold what the call would release.
-fn is_owed(call: &Call, now: Moment) -> bool {
-    matches!(call.request().verb, Verb::Release { until: Some(until), .. } if until > now)
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::drive::locked;
-use crate::node::{Answer, Call, Failure, FailureKind, Lateness, Setting, Verb};
+use crate::locked::locked;
+use crate::node::{Answer, Call, Failure, FailureKind, Lateness, Setting};
 use crate::runtime::{Moment, Runtime};
 
 /// The worker gets so much longer than the limit of a call, since it knows better what is wrong.
@@ -60,7 +60,7 @@ impl Watch {
         let since = call.request().sent;
         let mut state = locked(&self.state);
         if let Some(stuck) = state.waiting.front().filter(|stuck| stuck.lateness.is_none())
-            && !matches!(call.request().verb, Verb::Release { until: Some(_), .. })
+            && !call.request().is_owed(since)
         {
             let why = self.not_answering(stuck.since, FailureKind::Unreachable);
             drop(state);
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
     use crate::name::Name;
-    use crate::node::{Request, Round};
+    use crate::node::{Request, Round, Verb};
     use crate::runtime::TokioRuntime;
     use crate::settings::Settings;
     use crate::token::Token;

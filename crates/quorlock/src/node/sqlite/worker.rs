@@ -13,7 +13,7 @@ use super::connect::OpenFile;
 use super::error::{Trouble, busy};
 use super::verbs::Verbs;
 use super::watch::Watch;
-use crate::node::{Answer, Call, Failure, Setting, Verb};
+use crate::node::{Answer, Call, Failure, Setting};
 use crate::runtime::Moment;
 
 /// How the latest attempt to open the file ended; `None` if the first one goes on.
@@ -171,7 +171,7 @@ impl Worker {
         let rest = self.pending.split_off(count);
         let given_up = std::mem::take(&mut self.pending);
         for (index, call) in given_up.into_iter().enumerate() {
-            if self.closed || !is_owed(&call, now) {
+            if self.closed || !call.request().is_owed(now) {
                 call.answer(Answer::Failed(why.clone()));
                 continue;
             }
@@ -200,9 +200,4 @@ impl Worker {
     fn now(&self) -> Moment {
         self.setting.runtime.now()
     }
-}
-
-/// Whether the file may still hold what the call would release.
-fn is_owed(call: &Call, now: Moment) -> bool {
-    matches!(call.request().verb, Verb::Release { until: Some(until), .. } if until > now)
 }
