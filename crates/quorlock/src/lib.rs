@@ -77,4 +77,4 @@ pub use loss::Lost;
 pub use name::{MAX_NAME_BYTES, Name};
 pub use quorlock_protocol::{Backoff, Drift};
 pub use settings::{MIN_TTL, Settings};
-pub use token::Token;
+pub use token::{OwnerId, Token, TokenText};

@@ -55,7 +55,7 @@ async fn a_free_lock_is_stored_as_every_redlock_library_expects() {
     let Reply::Bulk(Some(token)) = server.command(&["GET", "orders/42"]) else {
         panic!("no plain string");
     };
-    assert_eq!(token.len(), 40);
+    assert_eq!(token.len(), 43);
     let Reply::Int(left) = server.command(&["PTTL", "orders/42"]) else { panic!("no end") };
     assert!(left > 0 && left <= 30_000, "{left}");
     // 10 % and 2 ms are not believed.

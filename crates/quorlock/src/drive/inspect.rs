@@ -80,7 +80,7 @@ impl Round for InspectRound {
         let seen = match answer {
             Answer::Seen(record) => Ok(record),
             Answer::Failed(failure) => Err(failure),
-            Answer::Done | Answer::Refused => {
+            Answer::Done | Answer::Refused | Answer::Queued(_) => {
                 Err(Failure::new(FailureKind::Broken, "answered a look with a vote"))
             }
         };
@@ -187,8 +187,8 @@ mod tests {
             '.' => Ok(None),
             '?' => Err(failure()),
             holder => {
-                let holder = Holder::of(holder.to_string().as_bytes());
-                Ok(Some(Record { holder, remaining: Some(Duration::from_secs(1)) }))
+                let token = holder.to_string();
+                Ok(Some(Record::new(token.as_bytes(), Some(Duration::from_secs(1)))))
             }
         };
         let nodes: Vec<_> = nodes

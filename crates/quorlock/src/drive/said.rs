@@ -18,7 +18,7 @@ impl Said {
                 self.0.retain(|(other, _)| *other != node);
                 Vote::Yes
             }
-            Answer::Refused => {
+            Answer::Refused | Answer::Queued(_) => {
                 self.remember(node, None);
                 Vote::No
             }

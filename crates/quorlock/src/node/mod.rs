@@ -27,7 +27,7 @@ mod servers;
 mod url;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use failure::{Failure, FailureKind};
@@ -35,7 +35,7 @@ pub(crate) use url::Setting;
 pub use url::open;
 
 use crate::name::Name;
-use crate::runtime::BoxFuture;
+use crate::runtime::{BoxFuture, Runtime, random_u64};
 use crate::token::Token;
 use quorlock_protocol::{Drift, Moment};
 
@@ -61,6 +61,57 @@ pub trait Node: Send + Sync + fmt::Debug {
 
     /// Takes a call in.
     fn submit(&self, call: Call);
+
+    /// Says where to send word of grants to tickets of `client`, as the node with the number
+    /// `node`. A node that cannot send any answers [`Verb::Wait`] accordingly.
+    fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>);
+}
+
+/// Takes in what nodes say without being asked.
+pub trait Inbox: Send + Sync {
+    /// `node` has passed the record of a lock on to a ticket. `sent` is that of the latest request
+    /// with this ticket that the node had seen by then.
+    fn granted(&self, node: usize, waiter: u64, sent: Moment);
+
+    /// Word of grants may have got lost on the way from `node`, and tickets there may be gone.
+    fn interrupted(&self, node: usize);
+}
+
+/// Who asks: one for each [`Locker`](crate::Locker), so that word of a grant finds its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ClientId(u64);
+
+impl ClientId {
+    /// An id that nobody else has.
+    pub fn random(runtime: &dyn Runtime) -> Self {
+        Self(random_u64(runtime))
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// A place in the queue of a lock.
+#[derive(Debug, Clone, Copy)]
+pub struct Ticket {
+    /// Whom to send word of a grant to.
+    pub client: ClientId,
+    /// What tells this ticket from others of that client.
+    pub waiter: u64,
+    /// Where it stands.
+    pub number: TicketNumber,
+}
+
+/// Where a ticket stands in the queue: low numbers are served first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TicketNumber {
+    /// Behind everybody who is there, and not below this.
+    New(u64),
+    /// Exactly here: what the nodes agreed on.
+    Agreed(u64),
 }
 
 /// What differs between kinds of nodes, as data.
@@ -109,7 +160,23 @@ pub enum Verb<'a> {
         /// How long to keep it from now on.
         ttl: Duration,
     },
-    /// Drop the record if it is ours: done, or refused.
+    /// Store the record if there is none and nobody stands before us in the queue, or if it is
+    /// ours already: [`Answer::Done`]. Otherwise take or keep a place in the queue:
+    /// [`Answer::Queued`].
+    ///
+    /// A record that has ended without a release goes to the head of the queue, whoever asks.
+    Wait {
+        /// The owner to be.
+        token: &'a Token,
+        /// How long to keep the record from the moment it becomes ours.
+        ttl: Duration,
+        /// The place.
+        ticket: Ticket,
+        /// If the record is ours, and somebody stands before us in the queue, let him have it.
+        yielding: bool,
+    },
+    /// Drop the record if it is ours, or pass it on to the head of the queue: done. Otherwise
+    /// refused. Either way our place in the queue is gone.
     Release {
         /// The owner.
         token: &'a Token,
@@ -128,10 +195,23 @@ pub enum Answer {
     Done,
     /// Held by another, or not ours.
     Refused,
+    /// Held by another, and our place in the queue is kept.
+    Queued(Queued),
     /// What is there; `None` if the name is free.
     Seen(Option<Record>),
     /// Neither.
     Failed(Failure),
+}
+
+/// A place in the queue of one node.
+#[derive(Debug, Clone, Copy)]
+pub struct Queued {
+    /// Where our ticket stands.
+    pub number: u64,
+    /// Who holds the lock; `None` if it was passed to another this moment.
+    pub record: Option<Record>,
+    /// Whether the node can send word of a grant. Otherwise one has to ask again.
+    pub told: bool,
 }
 
 /// A lock as one node sees it.
@@ -139,8 +219,18 @@ pub enum Answer {
 pub struct Record {
     /// Who holds it.
     pub holder: Holder,
+    /// Its token, unless another library took it.
+    pub token: Option<Token>,
     /// How long the record lasts unless it is renewed; `None` for ever, which no lock should.
     pub remaining: Option<Duration>,
+}
+
+impl Record {
+    /// A record with the text of its token as it is stored.
+    #[must_use]
+    pub fn new(token: &[u8], remaining: Option<Duration>) -> Self {
+        Self { holder: Holder::of(token), token: Token::parse(token), remaining }
+    }
 }
 
 /// A holder, as far as others may know it: a digest of its token, the same on every node.

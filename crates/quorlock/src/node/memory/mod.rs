@@ -3,10 +3,10 @@
 mod verbs;
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
-use super::{Call, Capabilities, Failure, Node};
+use super::{Call, Capabilities, ClientId, Failure, Inbox, Node};
 use crate::locked::locked;
 use crate::runtime::{BoxFuture, Moment};
 use quorlock_protocol::Drift;
@@ -59,4 +59,6 @@ impl Node for MemoryNode {
         let answer = locked(&self.records).answer(&call.request());
         call.answer(answer);
     }
+
+    fn listen(&self, _client: ClientId, _node: usize, _inbox: Weak<dyn Inbox>) {}
 }

@@ -1,7 +1,7 @@
 //! The verbs on a map.
 
 use super::{Kept, Records};
-use crate::node::{Answer, Holder, Record, Request, Verb};
+use crate::node::{Answer, Record, Request, Verb};
 use crate::runtime::Moment;
 
 const FIRST_SWEEP: usize = 1_024;
@@ -17,28 +17,28 @@ impl Records {
                     return Answer::Refused;
                 }
                 self.sweep(now);
-                let token = token.as_bytes().to_vec();
+                let token = token.text().to_vec();
                 self.by_name.insert(name.to_vec(), Kept { token, expires: now.after(ttl) });
                 Answer::Done
             }
             Verb::Extend { token, ttl } => match kept {
-                Some(kept) if kept.token == token.as_bytes() => {
+                Some(kept) if kept.token == *token.text() => {
                     kept.expires = kept.expires.max(now.after(ttl));
                     Answer::Done
                 }
                 _ => Answer::Refused,
             },
             Verb::Release { token, .. } => match kept {
-                Some(kept) if kept.token == token.as_bytes() => {
+                Some(kept) if kept.token == *token.text() => {
                     self.by_name.remove(name);
                     Answer::Done
                 }
                 _ => Answer::Refused,
             },
-            Verb::Inspect => Answer::Seen(kept.map(|kept| Record {
-                holder: Holder::of(&kept.token),
-                remaining: Some(kept.expires.since(now)),
-            })),
+            Verb::Wait { .. } => Answer::Refused,
+            Verb::Inspect => Answer::Seen(
+                kept.map(|kept| Record::new(&kept.token, Some(kept.expires.since(now)))),
+            ),
         }
     }
 

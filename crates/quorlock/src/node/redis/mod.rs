@@ -26,10 +26,10 @@ mod stream;
 mod tls;
 mod verbs;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Call, Capabilities, Failure, Node, Setting};
+use super::{Call, Capabilities, ClientId, Failure, Inbox, Node, Setting};
 use crate::Error;
 use crate::runtime::BoxFuture;
 use address::Address;
@@ -70,6 +70,8 @@ impl Node for RedisNode {
     fn submit(&self, call: Call) {
         self.link.submit(call);
     }
+
+    fn listen(&self, _client: ClientId, _node: usize, _inbox: Weak<dyn Inbox>) {}
 }
 
 impl Drop for RedisNode {

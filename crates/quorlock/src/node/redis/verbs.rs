@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::error::rejected;
 use super::resp::{Command, Value};
-use crate::node::{Answer, Failure, FailureKind, Holder, Record, Request, Verb};
+use crate::node::{Answer, Failure, FailureKind, Record, Request, Verb};
 
 /// How this server wants to be spoken to.
 #[derive(Debug, Clone, Default)]
@@ -70,20 +70,18 @@ impl Dialect {
                 Command::new(out, 6)
                     .arg(b"SET")
                     .arg2(&self.prefix, name)
-                    .arg(token.as_bytes())
+                    .arg(&token.text())
                     .arg(b"NX")
                     .arg(b"PX")
                     .number(millis(ttl));
                 Sent::Acquire
             }
             Verb::Extend { token, ttl } => {
-                self.script(&EXTEND, source, name, 2, out)
-                    .arg(token.as_bytes())
-                    .number(millis(ttl));
+                self.script(&EXTEND, source, name, 2, out).arg(&token.text()).number(millis(ttl));
                 Sent::Extend
             }
             Verb::Release { token, .. } => {
-                let token = token.as_bytes();
+                let token = &token.text();
                 match self.delete_if_equal {
                     Some(DeleteIfEqual::Delex) => Command::new(out, 4)
                         .arg(b"DELEX")
@@ -97,6 +95,7 @@ impl Dialect {
                 };
                 Sent::Release
             }
+            Verb::Wait { .. } => Sent::Inspect,
             Verb::Inspect => {
                 self.script(&INSPECT, source, name, 0, out);
                 Sent::Inspect
@@ -140,7 +139,7 @@ pub(super) fn read(sent: Sent, reply: &Value<'_>) -> Reading {
             [Value::Bulk(b"none") | Value::Simple(b"none")] => Answer::Seen(None),
             [Value::Bulk(b"string"), Value::Bulk(token), Value::Int(left)] => {
                 let remaining = u64::try_from(*left).ok().map(Duration::from_millis);
-                Answer::Seen(Some(Record { holder: Holder::of(token), remaining }))
+                Answer::Seen(Some(Record::new(token, remaining)))
             }
             [Value::Bulk(kind)] => Answer::Failed(wrong_type(kind)),
             _ => Answer::Failed(unexpected(reply)),

@@ -46,14 +46,14 @@ mod verbs;
 mod watch;
 mod worker;
 
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::watch::Receiver;
 
-use super::{Call, Capabilities, Failure, FailureKind, Node, Setting};
+use super::{Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Node, Setting};
 use crate::Error;
 use crate::runtime::BoxFuture;
 use address::Address;
@@ -114,6 +114,8 @@ impl Node for SqliteNode {
     fn submit(&self, call: Call) {
         self.watch.submit(call, &self.calls);
     }
+
+    fn listen(&self, _client: ClientId, _node: usize, _inbox: Weak<dyn Inbox>) {}
 }
 
 impl Drop for SqliteNode {

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
 use super::error::{Trouble, broken, rejected};
-use crate::node::{Answer, Call, Holder, Record, Request, Verb};
+use crate::node::{Answer, Call, Record, Request, Verb};
 use crate::runtime::Moment;
 
 /// What the verbs work on. `boot` comes before `expires_ns` in the index so that records of
@@ -116,20 +116,21 @@ impl<'c> Verbs<'c> {
         let changed = match request.verb {
             Verb::Acquire { token, ttl } => {
                 let end = nanos(now.after(ttl));
-                self.acquire.execute(params![name, token.as_bytes(), end, boot, live_after])?
+                self.acquire.execute(params![name, &*token.text(), end, boot, live_after])?
             }
             Verb::Extend { token, ttl } => {
                 let end = nanos(now.after(ttl));
-                self.extend.execute(params![name, token.as_bytes(), end, boot, live_after])?
+                self.extend.execute(params![name, &*token.text(), end, boot, live_after])?
             }
             Verb::Release { token, .. } => {
-                self.release.execute(params![name, token.as_bytes(), boot, live_after])?
+                self.release.execute(params![name, &*token.text(), boot, live_after])?
             }
+            Verb::Wait { .. } => 0,
             Verb::Inspect => {
                 let record = self.inspect.query_row(params![name, boot, live_after], |row| {
                     let token = row.get_ref(0)?.as_blob()?;
                     let end = Moment::from_nanos(u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0));
-                    Ok(Record { holder: Holder::of(token), remaining: Some(end.since(now)) })
+                    Ok(Record::new(token, Some(end.since(now))))
                 });
                 return Ok(Answer::Seen(record.optional()?));
             }
