@@ -9,7 +9,8 @@
 //!                             Tally  (who said what)  ◀── Quorum (how many are enough)
 //!
 //!  Terms  ── how long a lease may be believed      Lease ── Held, Renewed, Unknown, Lost
-//!  Backoff ─ how long to wait before trying again
+//!  Candidacy ─ in the queues of all nodes, until a majority grants it
+//!  Turns ─ how often it changes hands without them      Backoff ─ how long to wait before a retry
 //! ```
 //!
 //! Nothing here reads a clock, does I/O, is async or draws a random number: the caller passes the
@@ -20,8 +21,11 @@
 
 #![cfg_attr(not(test), no_std)]
 
+extern crate alloc;
+
 mod acquire;
 mod backoff;
+mod candidacy;
 mod extend;
 mod lease;
 mod moment;
@@ -30,9 +34,11 @@ mod quorum;
 mod release;
 mod tally;
 mod terms;
+mod turns;
 
 pub use acquire::{Acquire, AcquireOutcome, Defeat};
 pub use backoff::Backoff;
+pub use candidacy::{Candidacy, Queueing, Step};
 pub use extend::{Extend, ExtendOutcome};
 pub use lease::{Lease, LeaseState, LossReason};
 pub use moment::Moment;
@@ -41,3 +47,4 @@ pub use quorum::{MAX_NODES, Quorum};
 pub use release::{Release, ReleaseOutcome};
 pub use tally::{Tally, Vote};
 pub use terms::{Drift, Terms};
+pub use turns::Turns;

@@ -11,6 +11,9 @@ use core::time::Duration;
 pub struct Moment(u64);
 
 impl Moment {
+    /// The end of time.
+    pub const MAX: Self = Self(u64::MAX);
+
     /// The moment `nanos` nanoseconds after the clock's beginning.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {

@@ -2,18 +2,21 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use crate::Error;
 use crate::core::{Core, Pending};
 use crate::error::{NodeAnswer, NodeAnswers};
+use crate::line::Lines;
 use crate::locker::Locker;
-use crate::node::{self, Failure, FailureKind, Node};
+use crate::node::{self, ClientId, Failure, FailureKind, Inbox, Node};
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::settings::{Settings, default_loss_lead, default_node_limit};
+use crate::waiters::Waiters;
+use crate::watchdog::Watchdog;
 use quorlock_protocol::{Backoff, Drift, MAX_NODES, Quorum};
 
 /// Sets a [`Locker`] up. Every default stands in [`Settings`].
@@ -90,6 +93,13 @@ impl Builder {
         self
     }
 
+    /// How many holders of this process in a row may have a lock before it is offered to other
+    /// processes. Each of them passes it to the next without asking the nodes. Default: 16.
+    pub fn local_turns(mut self, turns: u32) -> Self {
+        self.settings.local_turns = turns;
+        self
+    }
+
     /// What is put before each name to make the key on a Redis node. Default: nothing, so that
     /// every Redlock library in any language shares the lock.
     pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
@@ -130,6 +140,7 @@ impl Builder {
             tracing::warn!("{warning}");
         }
         let runtime = self.runtime.take().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
+        let client = ClientId::random(&*runtime);
         self.nodes.extend(node::open(&self.urls, &self.settings, &runtime)?);
         for node in &self.nodes {
             let needs = node.capabilities();
@@ -141,14 +152,22 @@ impl Builder {
         self.settings.drift = self.drift.unwrap_or(self.settings.drift);
         self.settings.check()?;
 
-        let core = Core {
+        let core = Arc::new(Core {
             nodes: self.nodes.into(),
             quorum,
             settings: self.settings,
+            watchdog: Watchdog::start(&runtime),
             runtime,
             closed: AtomicBool::new(false),
             releases: Pending::default(),
-        };
+            lines: Lines::default(),
+            waiters: Waiters::default(),
+            client,
+        });
+        let inbox: Weak<dyn Inbox> = Arc::<Core>::downgrade(&core);
+        for (index, node) in core.nodes.iter().enumerate() {
+            node.listen(client, index, Weak::clone(&inbox));
+        }
         check_ready(&core, &wait_ready(&core).await)?;
         Ok(Locker::new(core))
     }

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::node::{Call, Node, Round};
+use crate::line::Lines;
+use crate::node::{Call, ClientId, Node, Round};
 use crate::runtime::Runtime;
 use crate::settings::Settings;
-use quorlock_protocol::{Moment, Quorum, Terms};
+use crate::waiters::Waiters;
+use crate::watchdog::Watchdog;
+use quorlock_protocol::{Moment, NodeSet, Quorum, Terms};
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -20,6 +23,11 @@ pub(crate) struct Core {
     /// Set by a shutdown: no new locks after it.
     pub(crate) closed: AtomicBool,
     pub(crate) releases: Pending,
+    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) lines: Lines,
+    pub(crate) waiters: Waiters,
+    /// What this locker's tickets name it by.
+    pub(crate) client: ClientId,
 }
 
 impl Core {
@@ -29,7 +37,12 @@ impl Core {
 
     /// Puts a round before all nodes. Their answers may come in before this returns.
     pub(crate) fn ask_all<R: Round + 'static>(&self, round: &Arc<R>) {
-        for (index, node) in self.nodes.iter().enumerate() {
+        self.ask(round, NodeSet::first(self.nodes.len()));
+    }
+
+    /// Puts a round before these nodes. Their answers may come in before this returns.
+    pub(crate) fn ask<R: Round + 'static>(&self, round: &Arc<R>, nodes: NodeSet) {
+        for (index, node) in self.nodes.iter().enumerate().filter(|(n, _)| nodes.contains(*n)) {
             node.submit(Call::new(Arc::clone(round) as Arc<dyn Round>, index));
         }
     }
@@ -41,6 +54,12 @@ impl Core {
 
     pub(crate) fn label(&self, node: usize) -> String {
         self.nodes.get(node).map_or_else(String::new, |node| node.label().to_owned())
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.watchdog.close();
     }
 }
 

@@ -10,9 +10,10 @@ use std::time::Duration;
 use crate::Error;
 use crate::drive::{Claim, ExtendRound, ReleaseRound, Released};
 use crate::error::Loss;
+use crate::line::Passed;
 use crate::loss::Lost;
 use crate::name::Name;
-use quorlock_protocol::{LeaseState, LossReason};
+use quorlock_protocol::LeaseState;
 
 /// A lock that is held.
 ///
@@ -72,14 +73,13 @@ impl Guard {
     /// is suspended, and leaves out an allowance for clocks that run apart.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.claim.with_lease(quorlock_protocol::Lease::remaining).unwrap_or_default()
+        self.claim.with_lease(quorlock_protocol::Lease::remaining)
     }
 
     /// What is known of the lock.
     #[must_use]
     pub fn state(&self) -> GuardState {
-        let state = self.claim.with_lease(quorlock_protocol::Lease::state);
-        match state.unwrap_or(LeaseState::Lost(LossReason::Gone)) {
+        match self.claim.with_lease(quorlock_protocol::Lease::state) {
             LeaseState::Held => GuardState::Held,
             LeaseState::Renewed => GuardState::Renewed,
             LeaseState::Unknown => GuardState::Unknown,
@@ -157,7 +157,11 @@ impl Guard {
     /// Dropping the future takes nothing back: the release goes on without it.
     pub fn release(mut self) -> Releasing {
         self.released = true;
-        Releasing(ReleaseRound::start(Arc::clone(&self.claim)))
+        Releasing(match self.claim.let_go() {
+            None | Some(Passed::Nothing) => ReleasingState::Done(Released::STILL_HELD),
+            Some(Passed::On) => ReleasingState::Done(Released::PASSED_ON),
+            Some(Passed::Freed(round)) => ReleasingState::Asked(round),
+        })
     }
 
     fn loss(&self) -> Loss {
@@ -171,7 +175,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.released {
-            ReleaseRound::start(Arc::clone(&self.claim));
+            self.claim.let_go();
         }
     }
 }
@@ -216,13 +220,21 @@ impl fmt::Debug for Extending {
 
 /// A release under way, from [`Guard::release`].
 #[must_use = "the future says whether the lock was released"]
-pub struct Releasing(Arc<ReleaseRound>);
+pub struct Releasing(ReleasingState);
+
+enum ReleasingState {
+    Asked(Arc<ReleaseRound>),
+    Done(Released),
+}
 
 impl Future for Releasing {
     type Output = Result<Released, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(cx)
+        match &self.0 {
+            ReleasingState::Asked(round) => round.poll(cx),
+            ReleasingState::Done(released) => Poll::Ready(Ok(released.clone())),
+        }
     }
 }
 

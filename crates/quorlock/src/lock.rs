@@ -10,11 +10,14 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::core::Core;
-use crate::drive::{Claim, Defeated, InspectRound, Status};
+use crate::drive::{AcquireRound, Candidacy, Claim, Defeated, ExtendRound, InspectRound, Status};
 use crate::guard::Guard;
+use crate::line::{Entry, Seat, Turn};
 use crate::name::Name;
 use crate::node::FailureKind;
-use crate::runtime::{BoxFuture, random_u64};
+use crate::owner::Owner;
+use crate::runtime::BoxFuture;
+use crate::wish::Wish;
 use quorlock_protocol::{Defeat, Moment};
 
 /// A lock to be taken: refine it, then `.await` it.
@@ -25,9 +28,10 @@ use quorlock_protocol::{Defeat, Moment};
 pub struct Lock {
     core: Arc<Core>,
     name: Result<Name, Error>,
-    ttl: Duration,
     wait: Option<Duration>,
-    least: Duration,
+    wish: Wish,
+    /// Whether the owner may hold it by another process.
+    from_elsewhere: bool,
 }
 
 impl Lock {
@@ -35,9 +39,9 @@ impl Lock {
         Self {
             core: Arc::clone(core),
             name: Name::new(name),
-            ttl: core.settings.ttl,
             wait: None,
-            least: Duration::ZERO,
+            wish: Wish { ttl: core.settings.ttl, least: Duration::ZERO, owner: None },
+            from_elsewhere: false,
         }
     }
 
@@ -49,25 +53,31 @@ impl Lock {
 
     /// Takes it for another time than the [`Locker`](crate::Locker)'s own.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
+        self.wish.ttl = ttl;
         self
     }
 
     /// Takes it only if more than this is left of its validity when the nodes have answered.
     pub fn at_least(mut self, validity: Duration) -> Self {
-        self.least = validity;
+        self.wish.least = validity;
         self
     }
 
-    fn checked(&self) -> Result<Name, Error> {
-        let name = self.name.clone()?;
-        self.core.settings.check_ttl(self.ttl)?;
-        let most = self.core.terms(self.ttl).validity();
-        if self.least >= most {
+    /// Takes it for somebody who may hold it already, and then gets it at once.
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.wish.owner = Some(owner.id);
+        self.from_elsewhere = owner.from_elsewhere;
+        self
+    }
+
+    fn check(&self, name: &Name) -> Result<(), Error> {
+        self.core.settings.check_ttl(self.wish.ttl)?;
+        let most = self.core.terms(self.wish.ttl).validity();
+        if self.wish.least >= most {
             return Err(Error::misuse(
                 format!(
                     "a validity of {:?} was asked for, and a TTL of {:?} gives less than {most:?}",
-                    self.least, self.ttl
+                    self.wish.least, self.wish.ttl
                 ),
                 "ask for less, or use a longer TTL",
             ));
@@ -78,7 +88,7 @@ impl Lock {
                 "connect a new Locker",
             ));
         }
-        Ok(name)
+        Ok(())
     }
 }
 
@@ -87,8 +97,7 @@ impl IntoFuture for Lock {
     type IntoFuture = Locking;
 
     fn into_future(self) -> Locking {
-        let stage = Stage::New;
-        Locking { lock: self, stage, began: Moment::default(), attempts: 0, seen: None }
+        Locking { lock: self, stage: Stage::New, began: Moment::default(), timer: None }
     }
 }
 
@@ -101,6 +110,10 @@ impl IntoFuture for Lock {
 /// - [`Error::Node`]: the name is in use for something that is not a lock.
 /// - [`Error::Misuse`]: a name or a time that cannot work, or the locker was shut down.
 ///
+/// While it waits it asks nothing of the nodes: they send word when it is this one's turn, in the
+/// order of coming. In one process, one of those who want a lock stands in the queues of the nodes,
+/// and the others behind it.
+///
 /// # Cancel safety
 /// Dropping it in the middle leaves nothing behind: whatever was granted, or is granted later, is
 /// released.
@@ -109,52 +122,87 @@ pub struct Locking {
     lock: Lock,
     stage: Stage,
     began: Moment,
-    attempts: u32,
-    /// Who held it when it was first found taken.
-    seen: Option<Status>,
+    /// The end of the caller's patience.
+    timer: Option<BoxFuture<'static, ()>>,
 }
 
 enum Stage {
     New,
-    Asking(Arc<Claim>),
-    /// Lost, and looking who holds it.
-    Looking(Arc<InspectRound>, Defeated),
-    Pausing(BoxFuture<'static, ()>),
+    /// Behind others of this process.
+    Seated(Arc<Seat>),
+    /// In front of the line, finding out whether another process holds it for the same owner.
+    Recognizing(Arc<InspectRound>),
+    /// It does: making sure.
+    Borrowing(Arc<Claim>, Arc<ExtendRound>),
+    /// In front, trying whether it is free.
+    Asking(Arc<AcquireRound>),
+    /// In front, and in the queues of the nodes.
+    Standing(Arc<Candidacy>),
+    /// Not in line any more, looking who holds it for the error message.
+    GivingUp(Arc<InspectRound>, Defeated),
     Over,
 }
 
 impl Locking {
     fn ask(&mut self, name: Name) {
-        self.attempts = self.attempts.saturating_add(1);
-        let lock = &self.lock;
-        self.stage = Stage::Asking(Claim::start(&lock.core, name, lock.ttl, lock.least));
+        let Lock { core, wish, .. } = &self.lock;
+        self.stage = Stage::Asking(AcquireRound::start(core, name, *wish));
     }
 
-    /// What is left of the time the caller is ready to wait; `None` without end.
-    fn patience(&self) -> Option<Duration> {
-        let waited = self.lock.core.now().since(self.began);
-        self.lock.wait.map(|wait| wait.saturating_sub(waited))
+    fn stand(&mut self, name: Name) {
+        let Lock { core, wish, .. } = &self.lock;
+        self.stage = Stage::Standing(Candidacy::start(core, name, *wish));
     }
 
-    /// After a lost attempt: sleeps before the next one, or gives up.
-    fn pause(&mut self, defeated: Defeated) -> Result<(), Error> {
-        let patience = self.patience();
-        if patience.is_some_and(|left| left.is_zero()) {
-            return Err(self.give_up(defeated));
-        }
+    fn hold(&mut self, claim: Arc<Claim>) -> Poll<Result<Guard, Error>> {
+        self.stage = Stage::Over;
+        self.lock.core.front_holds(&claim);
+        Poll::Ready(Ok(Guard::new(claim)))
+    }
+
+    /// Leaves the line, and finds out what to tell the caller.
+    fn give_up(&mut self, name: &Name, defeated: Defeated) {
+        self.leave();
+        let look = InspectRound::start(&self.lock.core, name.clone());
+        self.stage = Stage::GivingUp(look, defeated);
+    }
+
+    /// Leaves the line, with nothing in hands.
+    fn leave(&mut self) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        let (core, Ok(name)) = (&self.lock.core, &self.lock.name) else { return };
+        let turn = match stage {
+            Stage::New | Stage::GivingUp(..) | Stage::Over => return,
+            Stage::Seated(seat) => return core.get_up(name, &seat),
+            Stage::Recognizing(_) | Stage::Borrowing(..) => Turn::Front(None),
+            Stage::Asking(round) => round.abandon().map_or(Turn::Front(None), Turn::Held),
+            Stage::Standing(candidacy) => Turn::Front(Some(candidacy)),
+        };
+        core.pass_on(name, turn);
+    }
+
+    /// Ready when the caller does not want to wait any longer.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(wait) = self.lock.wait else { return Poll::Pending };
         let core = &self.lock.core;
-        let random = random_u64(&*core.runtime);
-        let delay =
-            core.settings.retry.delay(self.attempts, defeated.took, defeated.defeat, random);
-        let delay = patience.map_or(delay, |left| delay.min(left));
-        self.stage = Stage::Pausing(core.runtime.sleep(delay));
-        Ok(())
+        loop {
+            let left = wait.saturating_sub(core.now().since(self.began));
+            if left.is_zero() {
+                return Poll::Ready(());
+            }
+            let timer = self.timer.get_or_insert_with(|| core.runtime.sleep(left));
+            ready!(timer.as_mut().poll(cx));
+            self.timer = None;
+        }
     }
 
-    fn give_up(&self, defeated: Defeated) -> Error {
-        let last = self.explain(defeated);
-        match (&self.lock.wait, &self.lock.name) {
-            (Some(wait), Ok(name)) if !wait.is_zero() => Error::TimedOut {
+    fn error(&self, name: &Name, defeated: Defeated, status: &Status) -> Error {
+        if let Some(error) = self.wrong_type(status) {
+            return error;
+        }
+        let last = self.explain(name, defeated, status);
+        match self.lock.wait {
+            Some(wait) if !wait.is_zero() => Error::TimedOut {
                 name: name.clone(),
                 waited: self.lock.core.now().since(self.began),
                 last: Box::new(last),
@@ -163,16 +211,12 @@ impl Locking {
         }
     }
 
-    fn explain(&self, defeated: Defeated) -> Error {
-        let name = match &self.lock.name {
-            Ok(name) => name.clone(),
-            Err(error) => return error.clone(),
-        };
+    fn explain(&self, name: &Name, defeated: Defeated, status: &Status) -> Error {
         match defeated.defeat {
             Defeat::Taken | Defeat::Split => Error::Taken {
-                name,
-                holder: self.seen.as_ref().and_then(Status::holder),
-                remaining: self.seen.as_ref().and_then(Status::remaining),
+                name: name.clone(),
+                holder: status.holder(),
+                remaining: status.remaining(),
             },
             Defeat::Unreachable | Defeat::TooLate | Defeat::Abandoned => {
                 let late = defeated.defeat == Defeat::TooLate;
@@ -199,55 +243,111 @@ impl Locking {
         });
         wrong.nth(self.lock.core.quorum.too_many() - 1)
     }
+
+    /// One step. `None` if there is another to take at once.
+    fn advance(&mut self, cx: &mut Context<'_>) -> Option<Poll<Result<Guard, Error>>> {
+        let waits = self.lock.wait.is_none_or(|wait| !wait.is_zero());
+        let name = match &self.lock.name {
+            Ok(name) => name.clone(),
+            Err(error) => return Some(Poll::Ready(Err(error.clone()))),
+        };
+        let core = &self.lock.core;
+        match &mut self.stage {
+            Stage::New => {
+                if let Err(error) = self.lock.check(&name) {
+                    return Some(Poll::Ready(Err(error)));
+                }
+                self.began = core.now();
+                match core.enter(&name, &self.lock.wish, waits) {
+                    Entry::Reentered(claim) => {
+                        self.stage = Stage::Over;
+                        return Some(Poll::Ready(Ok(Guard::new(claim))));
+                    }
+                    Entry::Seated(seat) => self.stage = Stage::Seated(seat),
+                    Entry::Busy => self.give_up(&name, Defeated::taken()),
+                    Entry::Front if self.lock.from_elsewhere => {
+                        self.stage = Stage::Recognizing(InspectRound::start(core, name));
+                    }
+                    Entry::Front => self.ask(name),
+                }
+            }
+            Stage::Seated(seat) => match seat.poll(cx) {
+                Poll::Ready(Turn::Held(claim)) => return Some(self.hold(claim)),
+                Poll::Ready(Turn::Front(Some(candidacy))) => {
+                    self.stage = Stage::Standing(candidacy);
+                }
+                Poll::Ready(Turn::Front(None)) => self.stand(name),
+                Poll::Pending => {
+                    if self.poll_patience(cx).is_pending() {
+                        return Some(Poll::Pending);
+                    }
+                    self.give_up(&name, Defeated::taken());
+                }
+            },
+            Stage::Recognizing(look) => {
+                let Poll::Ready(status) = look.poll(cx) else { return Some(Poll::Pending) };
+                match self.lock.wish.owner.and_then(|owner| status.token_of(owner)) {
+                    None => self.ask(name),
+                    Some(token) => {
+                        let Lock { core, wish, .. } = &self.lock;
+                        let claim = Claim::borrowed(core, name, token, *wish);
+                        self.stage = match ExtendRound::start(&claim) {
+                            Some(round) => Stage::Borrowing(claim, round),
+                            None => Stage::New,
+                        };
+                    }
+                }
+            }
+            Stage::Borrowing(claim, round) => match round.poll(cx) {
+                Poll::Pending => return Some(Poll::Pending),
+                Poll::Ready(Ok(())) => {
+                    let claim = Arc::clone(claim);
+                    return Some(self.hold(claim));
+                }
+                // It has just been released, or cannot be known: as any other then.
+                Poll::Ready(Err(_)) => self.ask(name),
+            },
+            Stage::Asking(round) => match round.poll(cx) {
+                Poll::Pending => return Some(Poll::Pending),
+                Poll::Ready(Ok(claim)) => return Some(self.hold(claim)),
+                Poll::Ready(Err(defeated)) if !waits => self.give_up(&name, defeated),
+                Poll::Ready(Err(_)) => self.stand(name),
+            },
+            Stage::Standing(candidacy) => match candidacy.poll(cx) {
+                Poll::Ready(Ok(claim)) => return Some(self.hold(claim)),
+                Poll::Ready(Err(error)) => {
+                    self.leave();
+                    return Some(Poll::Ready(Err(error)));
+                }
+                Poll::Pending => {
+                    let candidacy = Arc::clone(candidacy);
+                    if self.poll_patience(cx).is_pending() {
+                        return Some(Poll::Pending);
+                    }
+                    self.give_up(&name, candidacy.defeated());
+                }
+            },
+            Stage::GivingUp(look, _) => {
+                let Poll::Ready(status) = look.poll(cx) else { return Some(Poll::Pending) };
+                if let Stage::GivingUp(_, defeated) =
+                    std::mem::replace(&mut self.stage, Stage::Over)
+                {
+                    return Some(Poll::Ready(Err(self.error(&name, defeated, &status))));
+                }
+            }
+            Stage::Over => return Some(Poll::Pending),
+        }
+        None
+    }
 }
 
 impl Future for Locking {
     type Output = Result<Guard, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
         loop {
-            match &mut this.stage {
-                Stage::New => {
-                    let name = this.lock.checked()?;
-                    this.began = this.lock.core.now();
-                    this.ask(name);
-                }
-                Stage::Asking(claim) => match ready!(claim.poll(cx)) {
-                    Ok(()) => {
-                        let guard = Guard::new(Arc::clone(claim));
-                        this.stage = Stage::Over;
-                        return Poll::Ready(Ok(guard));
-                    }
-                    Err(defeated) => {
-                        let taken = matches!(defeated.defeat, Defeat::Taken | Defeat::Split);
-                        if taken && this.seen.is_none() {
-                            let look = InspectRound::start(&claim.core, claim.name.clone());
-                            this.stage = Stage::Looking(look, defeated);
-                        } else {
-                            this.pause(defeated)?;
-                        }
-                    }
-                },
-                Stage::Looking(look, _) => {
-                    let status = ready!(look.poll(cx));
-                    let Stage::Looking(_, defeated) =
-                        std::mem::replace(&mut this.stage, Stage::Over)
-                    else {
-                        continue;
-                    };
-                    if let Some(error) = this.wrong_type(&status) {
-                        return Poll::Ready(Err(error));
-                    }
-                    this.seen = Some(status);
-                    this.pause(defeated)?;
-                }
-                Stage::Pausing(pause) => {
-                    ready!(pause.as_mut().poll(cx));
-                    let name = this.lock.name.clone()?;
-                    this.ask(name);
-                }
-                Stage::Over => return Poll::Pending,
+            if let Some(poll) = self.advance(cx) {
+                return poll;
             }
         }
     }
@@ -255,17 +355,12 @@ impl Future for Locking {
 
 impl Drop for Locking {
     fn drop(&mut self) {
-        if let Stage::Asking(claim) = std::mem::replace(&mut self.stage, Stage::Over) {
-            claim.abandon();
-        }
+        self.leave();
     }
 }
 
 impl fmt::Debug for Locking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locking")
-            .field("lock", &self.lock)
-            .field("attempts", &self.attempts)
-            .finish_non_exhaustive()
+        f.debug_struct("Locking").field("lock", &self.lock).finish_non_exhaustive()
     }
 }

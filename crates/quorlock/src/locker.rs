@@ -41,8 +41,12 @@ impl Locker {
         Builder::default()
     }
 
-    pub(crate) fn new(core: Core) -> Self {
-        Self { core: Arc::new(core) }
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// Takes a lock, waiting for it without end unless [`Lock::wait`] sets one.

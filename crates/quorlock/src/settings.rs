@@ -40,6 +40,9 @@ pub struct Settings {
     pub margin: Duration,
     /// The widest spread of the random delay between two attempts. Default: 200 ms.
     pub retry: Backoff,
+    /// How many holders of one process in a row may have a lock before it is offered to others.
+    /// Default: 16.
+    pub local_turns: u32,
     /// Put before every name to make the key on a Redis node. Default: nothing.
     pub prefix: Vec<u8>,
 }
@@ -56,6 +59,7 @@ impl Default for Settings {
             drift: Drift { base: Duration::ZERO, per_mille: 0 },
             margin: Duration::ZERO,
             retry: Backoff { longest: Duration::from_millis(200) },
+            local_turns: 16,
             prefix: Vec::new(),
         }
     }

@@ -25,7 +25,7 @@ pub struct Token {
 
 /// Names an owner to other processes. As secret as a token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct OwnerId([u8; OWNER_BYTES]);
+pub(crate) struct OwnerId([u8; OWNER_BYTES]);
 
 impl Token {
     /// A new token of nobody in particular.

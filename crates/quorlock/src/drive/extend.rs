@@ -29,10 +29,10 @@ impl ExtendRound {
     pub(crate) fn start(claim: &Arc<Claim>) -> Option<Arc<Self>> {
         let deadline = claim.with_lease(|lease, now| {
             (!lease.remaining(now).is_zero()).then(|| lease.valid_until())
-        })??;
+        })?;
         let core = &claim.core;
         let sent = core.now();
-        let round = Extend::new(core.quorum, &core.terms(claim.ttl), sent, deadline);
+        let round = Extend::new(core.quorum, &core.terms(claim.wish.ttl), sent, deadline);
         let state = State { round, said: Said::default(), waker: None };
         let round = Arc::new(Self { claim: Arc::clone(claim), sent, state: Mutex::new(state) });
         core.ask_all(&round);
@@ -82,7 +82,7 @@ impl ExtendRound {
 
 impl Round for ExtendRound {
     fn request(&self, _node: usize) -> Request<'_> {
-        let verb = Verb::Extend { token: &self.claim.token, ttl: self.claim.ttl };
+        let verb = Verb::Extend { token: &self.claim.token, ttl: self.claim.wish.ttl };
         Request { name: &self.claim.name, sent: self.sent, verb }
     }
 

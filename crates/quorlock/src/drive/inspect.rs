@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Holder, Record, Request, Round, Verb};
+use crate::token::{OwnerId, Token};
 use quorlock_protocol::Moment;
 
 #[derive(Debug)]
@@ -156,6 +157,14 @@ impl Status {
             Verdict::Held(holder) => Some(holder),
             _ => None,
         }
+    }
+
+    /// The token that a majority of the nodes has of this owner.
+    pub(crate) fn token_of(&self, owner: OwnerId) -> Option<Token> {
+        let tokens =
+            self.nodes.iter().filter_map(|node| node.record.as_ref().ok()?.as_ref()?.token);
+        let token = tokens.clone().find(|token| token.owner() == Some(owner))?;
+        (tokens.filter(|other| *other == token).count() >= self.enough).then_some(token)
     }
 
     /// How long the lock stays taken unless it is renewed: until so many records have expired

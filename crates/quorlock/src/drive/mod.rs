@@ -5,13 +5,17 @@
 //! the one task that waits for it, if one still does. Nothing is spawned, and a round goes on
 //! without its caller: what it has to clean up, it cleans up by itself.
 
+mod acquire;
+mod candidacy;
 mod claim;
 mod extend;
 mod inspect;
 mod release;
 mod said;
 
-pub(crate) use claim::{Claim, Defeated};
+pub(crate) use acquire::{AcquireRound, Defeated};
+pub(crate) use candidacy::Candidacy;
+pub(crate) use claim::Claim;
 pub(crate) use extend::ExtendRound;
 pub(crate) use inspect::InspectRound;
 pub use inspect::{NodeStatus, Status, Verdict};

@@ -4,19 +4,25 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{Claim, said::Said};
+use super::said::Said;
 use crate::Error;
+use crate::core::Core;
 use crate::error::Loss;
 use crate::locked::locked;
+use crate::name::Name;
 use crate::node::{Answer, Failure, Request, Round, Verb};
+use crate::token::Token;
 use quorlock_protocol::{Moment, NodeSet, Release, ReleaseOutcome, Vote};
 
 #[derive(Debug)]
 pub(crate) struct ReleaseRound {
-    claim: Arc<Claim>,
+    core: Arc<Core>,
+    name: Name,
+    token: Token,
     sent: Moment,
-    /// The nodes that can have a record to release.
+    /// The nodes that can have something to release, and when that is gone by itself.
     owing: NodeSet,
+    until: Moment,
     state: Mutex<State>,
 }
 
@@ -30,33 +36,44 @@ struct State {
 }
 
 impl ReleaseRound {
-    /// Asks all nodes to drop the record, those included that never answered.
-    pub(crate) fn start(claim: Arc<Claim>) -> Arc<Self> {
-        let core = Arc::clone(&claim.core);
-        let state = State {
-            round: Release::new(core.quorum),
-            said: Said::default(),
-            pending: true,
-            waker: None,
-        };
-        let (sent, owing) = (core.now(), claim.may_be_on());
-        let round = Arc::new(Self { claim, sent, owing, state: Mutex::new(state) });
-        core.releases.begin();
-        core.ask_all(&round);
+    /// Asks the nodes in `owing` to drop the record and the ticket, those included that never
+    /// answered. The others have said that there is none. Both are gone after `lingers` by
+    /// themselves.
+    pub(crate) fn start(
+        core: &Arc<Core>,
+        name: Name,
+        token: Token,
+        owing: NodeSet,
+        lingers: Duration,
+    ) -> Arc<Self> {
+        let sent = core.now();
+        let mut round = Release::new(core.quorum);
+        for node in (0..core.nodes.len()).filter(|node| !owing.contains(*node)) {
+            round.vote(node, Vote::No);
+        }
+        let pending = !owing.is_empty();
+        let state = State { round, said: Said::default(), pending, waker: None };
+        let until = sent.after(lingers);
+        let core = Arc::clone(core);
+        let round = Arc::new(Self { core, name, token, sent, owing, until, state: state.into() });
+        if pending {
+            round.core.releases.begin();
+            round.core.ask(&round, owing);
+        }
         round
     }
 
     /// Ready once a majority has let go, or every node was heard or given up on.
     pub(crate) fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Result<Released, Error>> {
-        let name = || self.claim.name.clone();
-        let core = &self.claim.core;
+        let name = || self.name.clone();
+        let core = &self.core;
         let mut state = locked(&self.state);
         Poll::Ready(match state.round.outcome() {
             None => {
                 state.waker = Some(cx.waker().clone());
                 return Poll::Pending;
             }
-            Some(ReleaseOutcome::Released) => Ok(Released(Arc::clone(self))),
+            Some(ReleaseOutcome::Released) => Ok(Released::freed(Arc::clone(self))),
             Some(ReleaseOutcome::AlreadyLost) => {
                 Err(Error::Lost { name: name(), reason: Loss::Gone })
             }
@@ -74,13 +91,8 @@ impl ReleaseRound {
         })
     }
 
-    /// When no record of this claim can be left, even on a node that never hears of the release.
-    fn until(&self) -> Moment {
-        self.sent.after(self.claim.ttl)
-    }
-
     fn taken_for(&self) -> Duration {
-        self.until().since(self.claim.core.now())
+        self.until.since(self.core.now())
     }
 
     fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
@@ -93,7 +105,7 @@ impl ReleaseRound {
             (if decided { state.waker.take() } else { None }, ended)
         };
         if ended {
-            self.claim.core.releases.end();
+            self.core.releases.end();
         }
         if let Some(waker) = waker {
             waker.wake();
@@ -103,9 +115,9 @@ impl ReleaseRound {
 
 impl Round for ReleaseRound {
     fn request(&self, node: usize) -> Request<'_> {
-        let until = self.owing.contains(node).then(|| self.until());
-        let verb = Verb::Release { token: &self.claim.token, until };
-        Request { name: &self.claim.name, sent: self.sent, verb }
+        let until = self.owing.contains(node).then_some(self.until);
+        let verb = Verb::Release { token: &self.token, until };
+        Request { name: &self.name, sent: self.sent, verb }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
@@ -117,9 +129,73 @@ impl Round for ReleaseRound {
     }
 }
 
-/// A lock that a majority of the nodes has let go of.
+/// What became of a lock that its holder has let go of.
 #[derive(Debug, Clone)]
-pub struct Released(Arc<ReleaseRound>);
+pub struct Released(Outcome);
+
+#[derive(Debug, Clone)]
+enum Outcome {
+    Freed(Arc<ReleaseRound>),
+    PassedOn,
+    StillHeld,
+}
+
+impl Released {
+    pub(crate) fn freed(round: Arc<ReleaseRound>) -> Self {
+        Self(Outcome::Freed(round))
+    }
+
+    pub(crate) const PASSED_ON: Self = Self(Outcome::PassedOn);
+    pub(crate) const STILL_HELD: Self = Self(Outcome::StillHeld);
+
+    /// Whether a majority of the nodes has let go of it: it is free, or another process has it.
+    #[must_use]
+    pub fn is_freed(&self) -> bool {
+        matches!(self.0, Outcome::Freed(_))
+    }
+
+    /// Whether it went to somebody who waited for it in this process, without a word to the nodes.
+    #[must_use]
+    pub fn is_passed_on(&self) -> bool {
+        matches!(self.0, Outcome::PassedOn)
+    }
+
+    /// Whether its owner holds it still, by another guard.
+    #[must_use]
+    pub fn is_still_held(&self) -> bool {
+        matches!(self.0, Outcome::StillHeld)
+    }
+
+    /// What is known of every node by now. Nodes that answer later change it. Empty if none was
+    /// asked.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeRelease> {
+        match &self.0 {
+            Outcome::Freed(round) => round.report(),
+            Outcome::PassedOn | Outcome::StillHeld => Vec::new(),
+        }
+    }
+}
+
+impl ReleaseRound {
+    fn report(&self) -> Vec<NodeRelease> {
+        let state = locked(&self.state);
+        let tally = state.round.tally();
+        (0..self.core.nodes.len())
+            .map(|node| NodeRelease {
+                node: self.core.label(node),
+                state: if tally.yes().contains(node) {
+                    NodeReleaseState::Released
+                } else if tally.no().contains(node) {
+                    NodeReleaseState::NotHeld
+                } else {
+                    let why = state.said.of(node).cloned();
+                    NodeReleaseState::Taken { why, at_most: self.taken_for() }
+                },
+            })
+            .collect()
+    }
+}
 
 /// How one node took a release.
 #[derive(Debug, Clone)]
@@ -144,27 +220,4 @@ pub enum NodeReleaseState {
         /// How long the name may stay taken there at the most.
         at_most: Duration,
     },
-}
-
-impl Released {
-    /// What is known of every node by now. Nodes that answer later change it.
-    #[must_use]
-    pub fn nodes(&self) -> Vec<NodeRelease> {
-        let core = &self.0.claim.core;
-        let state = locked(&self.0.state);
-        let tally = state.round.tally();
-        (0..core.nodes.len())
-            .map(|node| NodeRelease {
-                node: core.label(node),
-                state: if tally.yes().contains(node) {
-                    NodeReleaseState::Released
-                } else if tally.no().contains(node) || !self.0.owing.contains(node) {
-                    NodeReleaseState::NotHeld
-                } else {
-                    let why = state.said.of(node).cloned();
-                    NodeReleaseState::Taken { why, at_most: self.0.taken_for() }
-                },
-            })
-            .collect()
-    }
 }

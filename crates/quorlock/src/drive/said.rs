@@ -1,8 +1,9 @@
 //! What nodes said in a round besides yes.
 
+use crate::Error;
 use crate::core::Core;
 use crate::error::{NodeAnswer, NodeAnswers};
-use crate::node::{Answer, Failure};
+use crate::node::{Answer, Failure, FailureKind};
 use quorlock_protocol::Vote;
 
 /// The answers of nodes that did not do it, kept for the error message. Allocates only if there
@@ -15,11 +16,11 @@ impl Said {
     pub(crate) fn hear(&mut self, node: usize, answer: Answer) -> Vote {
         match answer {
             Answer::Done => {
-                self.0.retain(|(other, _)| *other != node);
+                self.forget(node);
                 Vote::Yes
             }
             Answer::Refused | Answer::Queued(_) => {
-                self.remember(node, None);
+                self.refused(node);
                 Vote::No
             }
             Answer::Seen(_) => Vote::Unknown,
@@ -35,6 +36,26 @@ impl Said {
     pub(crate) fn miss(&mut self, node: usize, why: Failure) -> Vote {
         self.remember(node, Some(why));
         Vote::Silent
+    }
+
+    /// The node has done it after all.
+    pub(crate) fn forget(&mut self, node: usize) {
+        self.0.retain(|(other, _)| *other != node);
+    }
+
+    /// The node has answered that it will not.
+    pub(crate) fn refused(&mut self, node: usize) {
+        self.remember(node, None);
+    }
+
+    /// A name that so many nodes use for something else can never be locked.
+    pub(crate) fn wrong_type(&self, core: &Core) -> Option<Error> {
+        let mut wrong = self.0.iter().filter_map(|(node, failure)| {
+            let failure = failure.as_ref()?;
+            (failure.kind() == FailureKind::WrongType).then(|| (*node, failure.clone()))
+        });
+        let (node, failure) = wrong.nth(core.quorum.too_many() - 1)?;
+        Some(Error::Node { node: core.label(node), failure })
     }
 
     pub(crate) fn of(&self, node: usize) -> Option<&Failure> {

@@ -1,0 +1,260 @@
+//! Waiting for a lock in the queues of all nodes.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use crate::{MAX_NODES, Moment, NodeSet, Quorum, Terms};
+
+/// One candidate's standing on all nodes, from its first ticket to a majority.
+///
+/// ```text
+///   ask all ──▶ each node: granted │ queued, at number n, free at T │ silent
+///      ▲             │
+///      │             ├─ a majority granted ───────────────▶ Won, if it lasts long enough
+///      │             ├─ numbers differ ─▶ ask those below with the highest: all sort alike
+///      │             ├─ a minority granted ─▶ yield it to whoever stands before us there
+///      │             └─ otherwise rest: until word of a grant, or T
+///      └──────────────────────────────────────┘
+/// ```
+///
+/// # Why a grant counts
+///
+/// A node passes the record on at a moment of its own choosing, which the candidate does not know.
+/// But it does so after it has seen some request of the candidate, and it says which: `sent`. The
+/// record lasts for a whole TTL from the grant, so it lasts at least until `sent` + TTL. A lock is
+/// won with a majority of such records, and ends with the first of them: at every moment of its
+/// validity a majority of the nodes names this candidate and nobody else.
+///
+/// From the moment a record is offered to others (*yielded*) it does not count, until the node has
+/// answered that request or a later one.
+#[derive(Debug, Clone)]
+pub struct Candidacy {
+    quorum: Quorum,
+    nodes: Box<[OnNode]>,
+    /// Asked, and not answered yet.
+    pending: NodeSet,
+    /// When all nodes were last asked.
+    asked_at: Moment,
+    /// Whether what was granted has been offered to others since.
+    yielded: bool,
+    /// Where our tickets stand, by what the nodes have said so far.
+    number: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct OnNode {
+    stand: Stand,
+    /// When its record was last offered to others: word of grants from before that is void.
+    yielded_at: Moment,
+}
+
+/// What is known of one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// Nothing, or it could not be asked.
+    Unknown,
+    /// The record there is ours for a TTL from this request at least.
+    Granted(Moment),
+    /// Another has it.
+    Queued { number: u64, free_at: Moment, told: bool },
+}
+
+/// What a node answered to a candidate in its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queueing {
+    /// Where its ticket stands there.
+    pub number: u64,
+    /// When the record there ends, unless it is renewed; `None` for never.
+    pub free_at: Option<Moment>,
+    /// Whether the node will send word of a grant.
+    pub told: bool,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The lock is held until then.
+    Won {
+        /// The end of the validity.
+        valid_until: Moment,
+    },
+    /// Ask these nodes.
+    Ask {
+        /// Which.
+        nodes: NodeSet,
+        /// Whether to give up what they have granted to whoever stands before us.
+        yielding: bool,
+    },
+    /// Answers are still to come.
+    Pending,
+    /// Ask all nodes then, unless word of a grant comes before.
+    Until(Moment),
+    /// So many nodes will not send word that waiting for it is no use: ask all again after a while.
+    Poll,
+    /// So few nodes can be asked that nothing is to be had: ask all again after a while.
+    Unreachable,
+}
+
+impl Candidacy {
+    /// A candidate that has asked nobody yet.
+    #[must_use]
+    pub fn new(quorum: Quorum) -> Self {
+        let node = OnNode { stand: Stand::Unknown, yielded_at: Moment::default() };
+        Self {
+            quorum,
+            nodes: core::iter::repeat_n(node, quorum.nodes()).collect(),
+            pending: NodeSet::EMPTY,
+            asked_at: Moment::default(),
+            yielded: false,
+            number: None,
+        }
+    }
+
+    /// These nodes are being asked, by requests whose first byte leaves after `sent`.
+    pub fn ask(&mut self, nodes: NodeSet, yielding: bool, sent: Moment) {
+        self.pending = self.pending.union(nodes);
+        if yielding {
+            self.yielded = true;
+            for (_, node) in self.nodes.iter_mut().enumerate().filter(|(n, _)| nodes.contains(*n)) {
+                *node = OnNode { stand: Stand::Unknown, yielded_at: sent };
+            }
+        } else if nodes.len() == self.quorum.nodes() {
+            self.yielded = false;
+            self.asked_at = sent;
+        }
+    }
+
+    /// `node` says that its record is ours, having seen our request of `sent`.
+    pub fn granted(&mut self, node: usize, sent: Moment) {
+        let Some(node) = self.nodes.get_mut(node) else { return };
+        if sent < node.yielded_at {
+            return;
+        }
+        node.stand = Stand::Granted(match node.stand {
+            Stand::Granted(before) => sent.max(before),
+            _ => sent,
+        });
+    }
+
+    /// `node` says that another has the record.
+    pub fn queued(&mut self, node: usize, queueing: Queueing) {
+        let Queueing { number, free_at, told } = queueing;
+        self.number = self.number.max(Some(number));
+        if let Some(node) = self.nodes.get_mut(node) {
+            let free_at = free_at.unwrap_or(Moment::MAX);
+            node.stand = Stand::Queued { number, free_at, told };
+        }
+    }
+
+    /// `node` has answered, or is not waited for any longer.
+    pub const fn answered(&mut self, node: usize) {
+        self.pending.remove(node);
+    }
+
+    /// `node` cannot be asked. What it granted before it still keeps.
+    pub fn missed(&mut self, node: usize) {
+        self.answered(node);
+        if let Some(OnNode { stand: stand @ Stand::Queued { .. }, .. }) = self.nodes.get_mut(node) {
+            *stand = Stand::Unknown;
+        }
+    }
+
+    /// The number on which the nodes have agreed, once any of them has given one.
+    #[must_use]
+    pub const fn number(&self) -> Option<u64> {
+        self.number
+    }
+
+    /// How many nodes have granted it.
+    #[must_use]
+    pub fn votes(&self) -> usize {
+        self.granted_nodes().len()
+    }
+
+    /// What to do at `now`, for a lock of these terms that is of use only with more than `least` of
+    /// its validity left.
+    #[must_use]
+    pub fn step(&self, terms: &Terms, least: Duration, now: Moment) -> Step {
+        if let Some(sent) = self.majority_since() {
+            let valid_until = terms.valid_until(sent);
+            // One that is about to end would be lost before it is of use: renew it first.
+            let fresh = sent >= self.asked_at;
+            let needed = if fresh { least } else { least.max(terms.validity() / 2) };
+            if now < valid_until.before(needed) {
+                return Step::Won { valid_until };
+            }
+            if self.pending.is_empty() && !fresh {
+                return Step::Ask { nodes: NodeSet::first(self.quorum.nodes()), yielding: false };
+            }
+        }
+        if !self.pending.is_empty() {
+            return Step::Pending;
+        }
+        let granted = self.granted_nodes();
+        let below = self.below();
+        if !below.is_empty() {
+            return Step::Ask { nodes: below, yielding: false };
+        }
+        if !granted.is_empty() && !self.yielded {
+            return Step::Ask { nodes: granted, yielding: true };
+        }
+        self.rest(granted.len())
+    }
+
+    fn rest(&self, granted: usize) -> Step {
+        let mut free_at = [Moment::MAX; MAX_NODES];
+        let (mut queued, mut told) = (0, 0);
+        for node in &self.nodes {
+            if let Stand::Queued { free_at: at, told: word, .. } = node.stand {
+                free_at[queued] = at;
+                queued += 1;
+                told += usize::from(word);
+            }
+        }
+        let missing = self.quorum.enough().saturating_sub(granted);
+        if queued < missing || missing == 0 {
+            return Step::Unreachable;
+        }
+        if told < missing {
+            return Step::Poll;
+        }
+        let free_at = &mut free_at[..queued];
+        free_at.sort_unstable();
+        Step::Until(free_at[missing - 1])
+    }
+
+    /// The sending of the oldest request that the best majority of grants stands on.
+    fn majority_since(&self) -> Option<Moment> {
+        let mut since = [Moment::default(); MAX_NODES];
+        let mut count = 0;
+        for node in &self.nodes {
+            if let Stand::Granted(sent) = node.stand {
+                since[count] = sent;
+                count += 1;
+            }
+        }
+        let since = &mut since[..count];
+        since.sort_unstable_by(|a, b| b.cmp(a));
+        since.get(self.quorum.enough() - 1).copied()
+    }
+
+    fn granted_nodes(&self) -> NodeSet {
+        self.those(|stand| matches!(stand, Stand::Granted(_)))
+    }
+
+    /// The nodes where our ticket has a lower number than elsewhere.
+    fn below(&self) -> NodeSet {
+        let Some(agreed) = self.number else { return NodeSet::EMPTY };
+        self.those(|stand| matches!(stand, Stand::Queued { number, .. } if number < agreed))
+    }
+
+    fn those(&self, which: impl Fn(Stand) -> bool) -> NodeSet {
+        let mut those = NodeSet::EMPTY;
+        for (number, node) in self.nodes.iter().enumerate() {
+            if which(node.stand) {
+                those.insert(number);
+            }
+        }
+        those
+    }
+}

@@ -1,0 +1,51 @@
+//! How often a record may change hands inside of one process.
+
+/// The turns that holders of one process may take on one record, without a word to the nodes.
+///
+/// They are reserved with the acquisition: a lock that numbers its holders takes as many numbers
+/// from the nodes at once, and the holder of turn *n* has the *n*-th of them. Whoever takes the lock
+/// from the nodes later has a higher one than all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turns {
+    taken: u32,
+    most: u32,
+}
+
+impl Turns {
+    /// The first of `most` turns.
+    #[must_use]
+    pub const fn first_of(most: u32) -> Self {
+        Self { taken: 0, most }
+    }
+
+    /// The number of the present turn, from zero.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.taken
+    }
+
+    /// The next turn, unless others have waited long enough.
+    #[must_use]
+    pub const fn next(self) -> Option<Self> {
+        let taken = self.taken + 1;
+        if taken < self.most { Some(Self { taken, most: self.most }) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_as_many_turns_as_were_reserved_and_each_has_a_number_of_its_own() {
+        let mut turns = Turns::first_of(3);
+        let mut numbers = std::vec![turns.number()];
+        while let Some(next) = turns.next() {
+            turns = next;
+            numbers.push(turns.number());
+        }
+        assert_eq!(numbers, [0, 1, 2]);
+        assert_eq!(Turns::first_of(1).next(), None);
+        assert_eq!(Turns::first_of(0).next(), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! The round that takes a name which nobody has.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use super::{Claim, ReleaseRound, said::Said};
+use crate::core::Core;
+use crate::error::NodeAnswers;
+use crate::locked::locked;
+use crate::name::Name;
+use crate::node::{Answer, Failure, Request, Round, Verb};
+use crate::token::Token;
+use crate::wish::Wish;
+use quorlock_protocol::{Acquire, AcquireOutcome, Defeat, Moment, Vote};
+
+/// One attempt, from the first byte sent to the claim that comes of it.
+///
+/// An attempt that comes to nothing, or whose caller goes away, releases itself on all nodes at
+/// once: a request that seems lost may still run, and the release runs after it.
+#[derive(Debug)]
+pub(crate) struct AcquireRound {
+    core: Arc<Core>,
+    name: Name,
+    token: Token,
+    wish: Wish,
+    sent: Moment,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    round: Acquire,
+    said: Said,
+    /// Not all nodes have been asked yet: a release now would overtake the requests to the rest.
+    asking: bool,
+    waker: Option<Waker>,
+}
+
+/// How an attempt failed.
+#[derive(Debug)]
+pub(crate) struct Defeated {
+    pub(crate) defeat: Defeat,
+    pub(crate) granted: usize,
+    pub(crate) answers: NodeAnswers,
+}
+
+impl Defeated {
+    /// By somebody of this process.
+    pub(crate) fn taken() -> Self {
+        Self { defeat: Defeat::Taken, granted: 0, answers: NodeAnswers::default() }
+    }
+}
+
+impl AcquireRound {
+    /// Asks all nodes for the name.
+    pub(crate) fn start(core: &Arc<Core>, name: Name, wish: Wish) -> Arc<Self> {
+        let token = Token::owned(&*core.runtime, wish.owner);
+        let sent = core.now();
+        let round = Acquire::new(core.quorum, &core.terms(wish.ttl), sent, wish.least);
+        let state = State { round, said: Said::default(), asking: true, waker: None };
+        let core = Arc::clone(core);
+        let round = Arc::new(Self { core, name, token, wish, sent, state: state.into() });
+        round.core.ask_all(&round);
+        let lost = {
+            let mut state = locked(&round.state);
+            state.asking = false;
+            matches!(state.round.outcome(), Some(AcquireOutcome::Lost(_)))
+        };
+        if lost {
+            round.give_back();
+        }
+        round
+    }
+
+    /// Ready once the round is decided: the claim is held, or it was lost and is being cleaned up.
+    /// Not to be asked again after that.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Arc<Claim>, Defeated>> {
+        let mut state = locked(&self.state);
+        match state.round.outcome() {
+            None => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Some(AcquireOutcome::Won { valid_until }) => {
+                drop(state);
+                Poll::Ready(Ok(self.claim(valid_until)))
+            }
+            Some(AcquireOutcome::Lost(defeat)) => Poll::Ready(Err(Defeated {
+                defeat,
+                granted: state.round.tally().yes().len(),
+                answers: state.said.answers(&self.core),
+            })),
+        }
+    }
+
+    /// The caller has gone away: gives back whatever was or will be granted, or the claim if it was
+    /// won already.
+    pub(crate) fn abandon(&self) -> Option<Arc<Claim>> {
+        let mut state = locked(&self.state);
+        match state.round.outcome() {
+            Some(AcquireOutcome::Won { valid_until }) => {
+                drop(state);
+                Some(self.claim(valid_until))
+            }
+            Some(AcquireOutcome::Lost(_)) => None,
+            None => {
+                state.round.abandon();
+                drop(state);
+                self.give_back();
+                None
+            }
+        }
+    }
+
+    fn claim(&self, valid_until: Moment) -> Arc<Claim> {
+        let on = locked(&self.state).round.tally().may_have_run();
+        Claim::new(&self.core, self.name.clone(), self.token, self.wish, on, valid_until)
+    }
+
+    fn give_back(&self) {
+        let owing = locked(&self.state).round.tally().may_have_run();
+        ReleaseRound::start(&self.core, self.name.clone(), self.token, owing, self.wish.ttl);
+    }
+
+    fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
+        let now = self.core.now();
+        let (waker, give_back) = {
+            let mut state = locked(&self.state);
+            let vote = hear(&mut state.said);
+            match state.round.vote(node, vote, now) {
+                None => return,
+                Some(AcquireOutcome::Won { .. }) => (state.waker.take(), false),
+                Some(AcquireOutcome::Lost(_)) => (state.waker.take(), !state.asking),
+            }
+        };
+        if give_back {
+            self.give_back();
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Round for AcquireRound {
+    fn request(&self, _node: usize) -> Request<'_> {
+        let verb = Verb::Acquire { token: &self.token, ttl: self.wish.ttl };
+        Request { name: &self.name, sent: self.sent, verb }
+    }
+
+    fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        self.vote(node, |said| said.hear(node, answer));
+    }
+
+    fn overdue(self: Arc<Self>, node: usize, why: Failure) {
+        self.vote(node, |said| said.miss(node, why));
+    }
+}

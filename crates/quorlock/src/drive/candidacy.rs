@@ -1,0 +1,385 @@
+//! A candidate in the queues of all nodes.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::{Claim, Defeated, ReleaseRound, said::Said};
+use crate::Error;
+use crate::core::Core;
+use crate::locked::locked;
+use crate::name::Name;
+use crate::node::{Answer, Failure, Queued, Request, Round, Ticket, TicketNumber, Verb};
+use crate::runtime::random_u64;
+use crate::token::Token;
+use crate::watchdog::{Alarm, Place};
+use crate::wish::Wish;
+use quorlock_protocol::{self as protocol, Defeat, Moment, NodeSet, Queueing, Step};
+
+/// A ticket that outlives its client is gone after so many TTLs, and the record that it may have
+/// been granted in its last moment one later.
+const TICKET_TTLS: u32 = 3;
+/// The shortest time between two looks at a record that is about to end.
+const SHORTEST_REST: Duration = Duration::from_millis(1);
+
+/// Stands in the queue of each node until a majority has granted it, for as long as somebody wants
+/// it. Then it is polled for the claim, or asked to [`leave`](Self::leave).
+#[derive(Debug)]
+pub(crate) struct Candidacy {
+    core: Arc<Core>,
+    name: Name,
+    token: Token,
+    pub(crate) wish: Wish,
+    /// What word of a grant names it by.
+    waiter: u64,
+    place: Place,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    standing: protocol::Candidacy,
+    phase: Phase,
+    /// Some nodes have not been asked yet: what they will answer has to be waited for, and a
+    /// release now would overtake the requests to them.
+    asking: bool,
+    /// How often it was asked again without need.
+    retries: u32,
+    said: Said,
+    waker: Option<Waker>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Standing,
+    Won(Moment),
+    /// The name is in use for something else.
+    Hopeless,
+    /// It has become a claim, or has left.
+    Over,
+}
+
+impl Candidacy {
+    /// Takes a ticket on every node.
+    pub(crate) fn start(core: &Arc<Core>, name: Name, wish: Wish) -> Arc<Self> {
+        let candidacy = core.waiters.admit(|waiter| Self {
+            core: Arc::clone(core),
+            name,
+            token: Token::owned(&*core.runtime, wish.owner),
+            wish,
+            waiter,
+            place: Place::default(),
+            state: Mutex::new(State {
+                standing: protocol::Candidacy::new(core.quorum),
+                phase: Phase::Standing,
+                asking: false,
+                retries: 0,
+                said: Said::default(),
+                waker: None,
+            }),
+        });
+        candidacy.look();
+        candidacy
+    }
+
+    /// Ready with the claim once a majority has granted it. Not to be asked again after that.
+    pub(crate) fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Result<Arc<Claim>, Error>> {
+        let mut state = locked(&self.state);
+        match state.phase {
+            Phase::Won(valid_until) if self.core.now() < valid_until.before(self.wish.least) => {
+                state.phase = Phase::Over;
+                drop(state);
+                self.end();
+                Poll::Ready(Ok(Claim::queued(
+                    &self.core,
+                    self.name.clone(),
+                    self.token,
+                    self.wish,
+                    self.lingers(),
+                    valid_until,
+                )))
+            }
+            Phase::Won(_) => {
+                // Nobody came for it in time.
+                state.phase = Phase::Standing;
+                state.waker = Some(cx.waker().clone());
+                drop(state);
+                self.look();
+                Poll::Pending
+            }
+            Phase::Hopeless => {
+                let error = state.said.wrong_type(&self.core);
+                Poll::Ready(Err(error.unwrap_or(Error::Taken {
+                    name: self.name.clone(),
+                    holder: None,
+                    remaining: None,
+                })))
+            }
+            Phase::Standing | Phase::Over => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Nobody wants it any more: leaves every queue, and gives back what was granted.
+    pub(crate) fn leave(&self) {
+        let over = std::mem::replace(&mut locked(&self.state).phase, Phase::Over) == Phase::Over;
+        if !over {
+            self.end();
+            let all = NodeSet::first(self.core.nodes.len());
+            let lingers = self.lingers();
+            ReleaseRound::start(&self.core, self.name.clone(), self.token, all, lingers);
+        }
+    }
+
+    /// How it stands, for whoever gives up.
+    pub(crate) fn defeated(&self) -> Defeated {
+        let state = locked(&self.state);
+        let step = state.standing.step(&self.terms(), self.wish.least, self.core.now());
+        Defeated {
+            defeat: match step {
+                Step::Unreachable => Defeat::Unreachable,
+                _ => Defeat::Taken,
+            },
+            granted: state.standing.votes(),
+            answers: state.said.answers(&self.core),
+        }
+    }
+
+    /// `node` has sent word of a grant.
+    pub(crate) fn told(self: &Arc<Self>, node: usize, sent: Moment) {
+        let now = self.core.now();
+        let (won, waker) = {
+            let mut state = locked(&self.state);
+            if state.phase != Phase::Standing {
+                return;
+            }
+            state.standing.granted(node, sent);
+            state.said.forget(node);
+            state.win(&self.terms(), self.wish.least, now)
+        };
+        if won {
+            self.core.watchdog.clear(&**self);
+        } else {
+            // The other nodes should send word at any moment. If they do not, others have got
+            // there first.
+            let soon = now.after(self.core.settings.node_limit);
+            self.core.watchdog.set(soon, Arc::clone(self) as Arc<dyn Alarm>);
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Word from `node` may have got lost.
+    pub(crate) fn interrupted(self: &Arc<Self>, node: usize) {
+        let mut nodes = NodeSet::EMPTY;
+        nodes.insert(node);
+        if self.ask(nodes, false) {
+            self.proceed();
+        } else {
+            let soon = self.core.now().after(self.core.settings.node_limit);
+            self.core.watchdog.set(soon, Arc::clone(self) as Arc<dyn Alarm>);
+        }
+    }
+
+    /// Asks all nodes how it stands.
+    fn look(self: &Arc<Self>) {
+        if self.ask(NodeSet::first(self.core.nodes.len()), false) {
+            self.proceed();
+        }
+    }
+
+    /// Returns whether it was the time to ask: `false` if it is over, or being done.
+    fn ask(self: &Arc<Self>, nodes: NodeSet, yielding: bool) -> bool {
+        let ask = {
+            let mut state = locked(&self.state);
+            if state.asking || state.phase != Phase::Standing {
+                return false;
+            }
+            state.asking = true;
+            let sent = self.core.now();
+            let number = state.standing.number();
+            state.standing.ask(nodes, yielding, sent);
+            let number = number.map_or_else(|| self.core.new_ticket(), TicketNumber::Agreed);
+            Arc::new(Ask { candidacy: Arc::clone(self), sent, number, yielding })
+        };
+        self.core.ask(&ask, nodes);
+        locked(&self.state).asking = false;
+        true
+    }
+
+    /// Does what is to be done by the rules, until there is nothing to do but wait.
+    fn proceed(self: &Arc<Self>) {
+        loop {
+            let now = self.core.now();
+            let (step, waker) = {
+                let mut state = locked(&self.state);
+                if state.asking || state.phase != Phase::Standing {
+                    return;
+                }
+                let waker = match state.win(&self.terms(), self.wish.least, now) {
+                    (true, waker) => waker,
+                    (false, _) if state.said.wrong_type(&self.core).is_some() => {
+                        state.phase = Phase::Hopeless;
+                        state.waker.take()
+                    }
+                    (false, _) => None,
+                };
+                let step = match state.phase {
+                    Phase::Standing => state.standing.step(&self.terms(), self.wish.least, now),
+                    _ => Step::Pending,
+                };
+                (step, waker)
+            };
+            if let Some(waker) = waker {
+                self.core.watchdog.clear(&**self);
+                waker.wake();
+                return;
+            }
+            let at = match step {
+                Step::Ask { nodes, yielding } => {
+                    if !self.ask(nodes, yielding) {
+                        return;
+                    }
+                    continue;
+                }
+                Step::Pending | Step::Won { .. } => return,
+                Step::Until(at) => at.max(now.after(SHORTEST_REST)),
+                Step::Poll => now.after(self.retry_delay(Defeat::Taken)),
+                Step::Unreachable => now.after(self.retry_delay(Defeat::Unreachable)),
+            };
+            self.core.watchdog.set(at, Arc::clone(self) as Arc<dyn Alarm>);
+            return;
+        }
+    }
+
+    fn retry_delay(&self, defeat: Defeat) -> Duration {
+        let retries = {
+            let mut state = locked(&self.state);
+            state.retries = state.retries.saturating_add(1);
+            state.retries
+        };
+        let random = random_u64(&*self.core.runtime);
+        self.core.settings.retry.delay(retries, Duration::ZERO, defeat, random)
+    }
+
+    fn heard(self: &Arc<Self>, node: usize, sent: Moment, answer: Answer) {
+        {
+            let now = self.core.now();
+            let mut state = locked(&self.state);
+            state.standing.answered(node);
+            match answer {
+                Answer::Done => {
+                    state.said.forget(node);
+                    state.standing.granted(node, sent);
+                }
+                Answer::Queued(Queued { number, record, told }) => {
+                    // One that was passed on this moment lasts as long as ours would.
+                    let remaining = record.map_or(Some(self.wish.ttl), |record| record.remaining);
+                    let free_at = remaining.map(|remaining| now.after(remaining));
+                    // A holder that another library serves sends no word of its release.
+                    let told = told && record.is_none_or(|record| record.token.is_some());
+                    state.said.refused(node);
+                    state.standing.queued(node, Queueing { number, free_at, told });
+                }
+                Answer::Refused | Answer::Seen(_) => state.standing.missed(node),
+                Answer::Failed(why) => {
+                    state.said.miss(node, why);
+                    state.standing.missed(node);
+                }
+            }
+        }
+        self.proceed();
+    }
+
+    fn missed(self: &Arc<Self>, node: usize, why: Failure) {
+        {
+            let mut state = locked(&self.state);
+            state.said.miss(node, why);
+            state.standing.missed(node);
+        }
+        self.proceed();
+    }
+
+    /// It stands in no queue any longer, or nobody cares.
+    fn end(&self) {
+        self.core.watchdog.clear(self);
+        self.core.waiters.dismiss(self.waiter);
+    }
+
+    fn terms(&self) -> protocol::Terms {
+        self.core.terms(self.wish.ttl)
+    }
+
+    fn lingers(&self) -> Duration {
+        self.wish.ttl.saturating_mul(TICKET_TTLS + 1)
+    }
+}
+
+impl State {
+    /// Notes a majority if there is one. Returns whether, and whom to tell.
+    fn win(
+        &mut self,
+        terms: &protocol::Terms,
+        least: Duration,
+        now: Moment,
+    ) -> (bool, Option<Waker>) {
+        match self.standing.step(terms, least, now) {
+            Step::Won { valid_until } if !self.asking => {
+                self.phase = Phase::Won(valid_until);
+                (true, self.waker.take())
+            }
+            _ => (false, None),
+        }
+    }
+}
+
+impl Alarm for Candidacy {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn ring(self: Arc<Self>, _now: Moment) -> Option<Moment> {
+        self.look();
+        None
+    }
+}
+
+/// One asking of some nodes.
+#[derive(Debug)]
+struct Ask {
+    candidacy: Arc<Candidacy>,
+    sent: Moment,
+    number: TicketNumber,
+    yielding: bool,
+}
+
+impl Round for Ask {
+    fn request(&self, _node: usize) -> Request<'_> {
+        let Candidacy { core, name, token, wish, waiter, .. } = &*self.candidacy;
+        let ticket = Ticket { client: core.client, waiter: *waiter, number: self.number };
+        let verb = Verb::Wait { token, ttl: wish.ttl, ticket, yielding: self.yielding };
+        Request { name, sent: self.sent, verb }
+    }
+
+    fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        self.candidacy.heard(node, self.sent, answer);
+    }
+
+    fn overdue(self: Arc<Self>, node: usize, why: Failure) {
+        self.candidacy.missed(node, why);
+    }
+}
+
+impl Core {
+    /// Where a new ticket wants to stand: by the time of day, so that all nodes sort alike. Each
+    /// node puts it behind those that are there, whatever the time of day is thought to be.
+    fn new_ticket(&self) -> TicketNumber {
+        let wall = self.runtime.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Within what a script on a server can count exactly.
+        let micros = u64::try_from(wall.as_micros()).unwrap_or(u64::MAX);
+        TicketNumber::New(micros.min(1 << 52))
+    }
+}

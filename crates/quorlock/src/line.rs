@@ -1,0 +1,256 @@
+//! Those of one process who want the same lock.
+//!
+//! ```text
+//!   name ─▶ front: holds the lock, or asks the nodes for it
+//!             └─▶ seat ─▶ seat ─▶ seat      follow in order, and ask nobody
+//! ```
+//!
+//! Whoever is in front passes what it has to the next seat: the claim itself, without a word to the
+//! nodes; or its place in the queues of the nodes; or only the right to ask them.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Waker};
+
+use crate::core::Core;
+use crate::drive::{Candidacy, Claim, ReleaseRound};
+use crate::locked::locked;
+use crate::name::Name;
+use crate::wish::Wish;
+
+/// So many parts with a mutex each, so that threads seldom meet.
+const PARTS: usize = 16;
+
+/// The lines of one locker, one for each name that somebody holds or wants.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    hasher: RandomState,
+    parts: [Mutex<HashMap<Name, Line>>; PARTS],
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    /// What the front holds; nothing while it asks.
+    holder: Weak<Claim>,
+    /// Boxed, since most lines have none.
+    seats: Option<Box<VecDeque<Arc<Seat>>>>,
+}
+
+/// A place behind others.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    wish: Wish,
+    state: Mutex<SeatState>,
+}
+
+#[derive(Debug)]
+enum SeatState {
+    Waiting(Option<Waker>),
+    Called(Turn),
+    Gone,
+}
+
+/// What is passed on.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// The lock itself.
+    Held(Arc<Claim>),
+    /// The place in front, and perhaps one in the queues of the nodes.
+    Front(Option<Arc<Candidacy>>),
+}
+
+/// Where a newcomer stands.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// In front: ask the nodes.
+    Front,
+    /// Its owner holds the lock already.
+    Reentered(Arc<Claim>),
+    /// Behind others.
+    Seated(Arc<Seat>),
+    /// Nowhere, since it does not want to wait.
+    Busy,
+}
+
+/// What became of a claim.
+#[derive(Debug)]
+pub(crate) enum Passed {
+    On,
+    Freed(Arc<ReleaseRound>),
+    Nothing,
+}
+
+impl Core {
+    /// Joins the line for a name.
+    pub(crate) fn enter(self: &Arc<Self>, name: &Name, wish: &Wish, wait: bool) -> Entry {
+        let (holder, entry) = {
+            let mut part = locked(self.lines.part(name));
+            let Some(line) = part.get_mut(name) else {
+                part.insert(name.clone(), Line::default());
+                return Entry::Front;
+            };
+            let holder = line.holder.upgrade().filter(|claim| claim.is_in_line());
+            if let Some(claim) = &holder
+                && wish.owner.is_some()
+                && claim.token.owner() == wish.owner
+                && claim.enter_again()
+            {
+                return Entry::Reentered(Arc::clone(claim));
+            }
+            let entry = if wait {
+                let seat = Arc::new(Seat { wish: *wish, state: SeatState::Waiting(None).into() });
+                line.seats.get_or_insert_default().push_back(Arc::clone(&seat));
+                Entry::Seated(seat)
+            } else {
+                Entry::Busy
+            };
+            (holder, entry)
+        };
+        // A holder that does not know yet that it has lost the lock keeps nobody waiting.
+        if let Some(claim) = holder
+            && claim.notice().is_err()
+        {
+            claim.leave_line();
+            if matches!(entry, Entry::Busy) {
+                return self.enter(name, wish, wait);
+            }
+        }
+        entry
+    }
+
+    /// The front holds the lock. Others of its owner hold it with it.
+    pub(crate) fn front_holds(self: &Arc<Self>, claim: &Arc<Claim>) {
+        let owner = claim.token.owner();
+        let mut companions = Vec::new();
+        {
+            let mut part = locked(self.lines.part(&claim.name));
+            let line = part.entry(claim.name.clone()).or_default();
+            line.holder = Arc::downgrade(claim);
+            claim.join_line();
+            if owner.is_some()
+                && let Some(seats) = &mut line.seats
+            {
+                seats.retain(|seat| {
+                    let companion = seat.wish.owner == owner;
+                    if companion {
+                        companions.push(Arc::clone(seat));
+                    }
+                    !companion
+                });
+            }
+        }
+        for seat in companions {
+            if claim.enter_again()
+                && let Err(Turn::Held(claim)) = seat.call(Turn::Held(Arc::clone(claim)))
+            {
+                claim.let_go();
+            }
+        }
+    }
+
+    /// Gets up from a seat before its turn, or with it.
+    pub(crate) fn get_up(self: &Arc<Self>, name: &Name, seat: &Arc<Seat>) {
+        if let Some(line) = locked(self.lines.part(name)).get_mut(name)
+            && let Some(seats) = &mut line.seats
+        {
+            seats.retain(|other| !Arc::ptr_eq(other, seat));
+        }
+        let state = std::mem::replace(&mut *locked(&seat.state), SeatState::Gone);
+        match state {
+            SeatState::Called(Turn::Held(claim)) => drop(claim.let_go()),
+            SeatState::Called(turn @ Turn::Front(_)) => drop(self.pass_on(name, turn)),
+            SeatState::Waiting(_) | SeatState::Gone => {}
+        }
+    }
+
+    /// The front has what it wanted, or gives up: passes it to the next seat, or to nobody.
+    pub(crate) fn pass_on(self: &Arc<Self>, name: &Name, mut turn: Turn) -> Passed {
+        let mut passed = Passed::Nothing;
+        loop {
+            let Some(seat) = self.lines.next(name) else {
+                return match turn {
+                    Turn::Held(claim) => claim.give_back(),
+                    Turn::Front(candidacy) => {
+                        if let Some(candidacy) = candidacy {
+                            candidacy.leave();
+                        }
+                        passed
+                    }
+                };
+            };
+            turn = match turn {
+                Turn::Held(claim) if claim.next_turn(&seat.wish) => Turn::Held(claim),
+                Turn::Held(claim) => {
+                    // First the ticket, then the release: whoever else waits is served first, and
+                    // nobody slips in between.
+                    let candidacy = Candidacy::start(self, name.clone(), seat.wish);
+                    passed = claim.give_back();
+                    Turn::Front(Some(candidacy))
+                }
+                Turn::Front(Some(candidacy)) if candidacy.wish != seat.wish => {
+                    let other = Candidacy::start(self, name.clone(), seat.wish);
+                    candidacy.leave();
+                    Turn::Front(Some(other))
+                }
+                front @ Turn::Front(_) => front,
+            };
+            let held = matches!(turn, Turn::Held(_));
+            match seat.call(turn) {
+                Ok(()) => return if held { Passed::On } else { passed },
+                Err(back) => turn = back,
+            }
+        }
+    }
+}
+
+impl Lines {
+    fn part(&self, name: &Name) -> &Mutex<HashMap<Name, Line>> {
+        let hash = self.hasher.hash_one(name);
+        &self.parts[hash as usize % PARTS]
+    }
+
+    /// The next seat in line. Without one the line ends.
+    fn next(&self, name: &Name) -> Option<Arc<Seat>> {
+        let mut part = locked(self.part(name));
+        let seat = part.get_mut(name).and_then(|line| line.seats.as_mut()?.pop_front());
+        if seat.is_none() {
+            part.remove(name);
+            if part.capacity() > 64 && part.len() < part.capacity() / 8 {
+                part.shrink_to_fit();
+            }
+        }
+        seat
+    }
+}
+
+impl Seat {
+    /// Ready when it is this seat's turn. Not to be asked again after that.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Turn> {
+        let mut state = locked(&self.state);
+        match &mut *state {
+            SeatState::Waiting(waker) => {
+                *waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            SeatState::Gone => Poll::Pending,
+            SeatState::Called(_) => match std::mem::replace(&mut *state, SeatState::Gone) {
+                SeatState::Called(turn) => Poll::Ready(turn),
+                _ => Poll::Pending,
+            },
+        }
+    }
+
+    /// Passes something to whoever sits here, or back if nobody does.
+    fn call(&self, turn: Turn) -> Result<(), Turn> {
+        let mut state = locked(&self.state);
+        let SeatState::Waiting(waker) = &mut *state else { return Err(turn) };
+        let waker = waker.take();
+        *state = SeatState::Called(turn);
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(())
+    }
+}

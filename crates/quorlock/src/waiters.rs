@@ -1,0 +1,64 @@
+//! Whom to tell when a node sends word of a grant.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::core::Core;
+use crate::drive::Candidacy;
+use crate::locked::locked;
+use crate::node::Inbox;
+use quorlock_protocol::Moment;
+
+/// The candidates of one locker, by the number that their tickets carry.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    by_number: HashMap<u64, Weak<Candidacy>>,
+    last: u64,
+}
+
+impl Waiters {
+    /// Makes a candidate with a number of its own.
+    pub(crate) fn admit(&self, make: impl FnOnce(u64) -> Candidacy) -> Arc<Candidacy> {
+        let mut state = locked(&self.0);
+        state.last += 1;
+        let number = state.last;
+        let candidacy = Arc::new(make(number));
+        state.by_number.insert(number, Arc::downgrade(&candidacy));
+        candidacy
+    }
+
+    pub(crate) fn dismiss(&self, number: u64) {
+        let mut state = locked(&self.0);
+        state.by_number.remove(&number);
+        // The memory of a crowd is not kept for ever.
+        if state.by_number.capacity() > 64 && state.by_number.len() < state.by_number.capacity() / 8
+        {
+            state.by_number.shrink_to_fit();
+        }
+    }
+
+    fn find(&self, number: u64) -> Option<Arc<Candidacy>> {
+        locked(&self.0).by_number.get(&number)?.upgrade()
+    }
+
+    fn all(&self) -> Vec<Arc<Candidacy>> {
+        locked(&self.0).by_number.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Inbox for Core {
+    fn granted(&self, node: usize, waiter: u64, sent: Moment) {
+        if let Some(candidacy) = self.waiters.find(waiter) {
+            candidacy.told(node, sent);
+        }
+    }
+
+    fn interrupted(&self, node: usize) {
+        for candidacy in self.waiters.all() {
+            candidacy.interrupted(node);
+        }
+    }
+}
