@@ -11,7 +11,7 @@ use crate::Error;
 use crate::core::{Core, Pending};
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::locker::Locker;
-use crate::node::{self, Failure, FailureKind, Node};
+use crate::node::{self, ClientId, Failure, FailureKind, Node};
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::settings::{Settings, default_loss_lead, default_node_limit};
 use quorlock_protocol::{Backoff, Drift, MAX_NODES, Quorum};
@@ -130,7 +130,8 @@ impl Builder {
             tracing::warn!("{warning}");
         }
         let runtime = self.runtime.take().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
-        self.nodes.extend(node::open(&self.urls, &self.settings, &runtime)?);
+        let client = ClientId::random(&*runtime);
+        self.nodes.extend(node::open(&self.urls, &self.settings, &runtime, client)?);
         for node in &self.nodes {
             let needs = node.capabilities();
             let settings = &mut self.settings;
