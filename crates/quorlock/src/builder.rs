@@ -141,7 +141,7 @@ impl Builder {
         }
         let runtime = self.runtime.take().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
         let client = ClientId::random(&*runtime);
-        self.nodes.extend(node::open(&self.urls, &self.settings, &runtime)?);
+        self.nodes.extend(node::open(&self.urls, &self.settings, &runtime, client)?);
         for node in &self.nodes {
             let needs = node.capabilities();
             let settings = &mut self.settings;

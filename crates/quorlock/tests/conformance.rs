@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use quorlock::node::memory::MemoryNode;
-use quorlock::node::{self, Node};
+use quorlock::node::{self, ClientId, Node};
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Settings, node::Failure};
 use quorlock_testkit::conformance::{Backend, CASES};
@@ -40,8 +40,9 @@ async fn by_url<K>(url: String, keep: K) -> Option<ByUrl<K>> {
     let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
     let mut nodes = Vec::new();
     for _ in 0..2 {
-        let node =
-            node::open([&url], &Settings::default(), &runtime).expect("a good URL").remove(0);
+        let node = node::open([&url], &Settings::default(), &runtime, ClientId::random(&*runtime))
+            .expect("a good URL")
+            .remove(0);
         let ready: Result<(), Failure> = node.ready().await;
         ready.expect("a node that is up");
         nodes.push(node);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::node::{self, Answer};
+use quorlock::node::{self, Answer, ClientId};
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Error, Locker, Loss, NodeReleaseState, Settings};
 use quorlock_testkit::conformance::owner;
@@ -25,7 +25,9 @@ async fn a_release_that_is_sent_again_after_its_answer_was_lost_succeeds() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
     let runtime: std::sync::Arc<dyn Runtime> = std::sync::Arc::new(TokioRuntime::current());
-    let nodes = node::open([proxy.url()], &Settings::default(), &runtime).expect("a node");
+    let nodes =
+        node::open([proxy.url()], &Settings::default(), &runtime, ClientId::random(&*runtime))
+            .expect("a node");
     nodes[0].ready().await.expect("up");
     let owner = owner("twice");
     assert!(owner.acquire(&nodes[0], TTL).is_done().await);

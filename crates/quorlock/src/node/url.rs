@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Node;
 use super::servers::Servers;
+use super::{ClientId, Node};
 use crate::Error;
 use crate::runtime::Runtime;
 use crate::settings::Settings;
@@ -14,10 +14,13 @@ pub(crate) struct Setting {
     pub(crate) settings: Settings,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) servers: Arc<Servers>,
+    /// Whom nodes send word of grants to.
+    pub(crate) client: ClientId,
 }
 
 /// The nodes behind some URLs, for use without a [`Locker`](crate::Locker). They connect in the
-/// background; [`Node::ready`] waits for that.
+/// background; [`Node::ready`] waits for that. Word of grants to tickets of `client` goes to what is
+/// given to [`Node::listen`].
 ///
 /// # Errors
 /// [`Error::Misuse`] for a URL that cannot be read.
@@ -25,11 +28,13 @@ pub fn open<U: AsRef<str>>(
     urls: impl IntoIterator<Item = U>,
     settings: &Settings,
     runtime: &Arc<dyn Runtime>,
+    client: ClientId,
 ) -> Result<Vec<Arc<dyn Node>>, Error> {
     let setting = Setting {
         settings: settings.clone(),
         runtime: Arc::clone(runtime),
         servers: Arc::default(),
+        client,
     };
     let urls = urls.into_iter().enumerate();
     urls.map(|(index, url)| from_url(index, url.as_ref(), &setting)).collect()

@@ -42,23 +42,6 @@ async fn a_forgotten_script_that_many_need_at_once_keeps_none_of_them() {
     assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
 }
 
-#[tokio::test]
-async fn valkey_is_asked_to_release_with_one_command_of_its_own() {
-    let Some(program) = std::env::var_os("QUORLOCK_TEST_VALKEY") else {
-        eprintln!("skipped: QUORLOCK_TEST_VALKEY does not name a server");
-        return;
-    };
-    let server = RedisServer::builder().program(program).start();
-    let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
-    let guard = locker.try_lock("valkey").await.expect("free");
-    guard.extend().await.expect("extended");
-    let scripts = calls(&server, "evalsha");
-    guard.release().await.expect("released");
-    assert!(!exists(&server, "valkey"));
-    assert_eq!((calls(&server, "delifeq"), calls(&server, "evalsha")), (1, scripts));
-    works(&locker, &server).await;
-}
-
 /// Servers repeat the arguments of a command that they do not know, and the token is one of them.
 #[tokio::test]
 async fn a_server_without_scripts_does_not_give_the_token_away() {

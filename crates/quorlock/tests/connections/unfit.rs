@@ -172,7 +172,6 @@ fn answer_with_arrays(client: TcpStream) {
             "HELLO" => "%2\r\n$2\r\nid\r\n:7\r\n$4\r\nrole\r\n$6\r\nmaster\r\n",
             "SELECT" => "+OK\r\n",
             "INFO" => "$11\r\nrun_id:fake\r\n",
-            "COMMAND" => "*2\r\n_\r\n_\r\n",
             _ => "*0\r\n",
         };
         if out.write_all(answer.as_bytes()).is_err() {

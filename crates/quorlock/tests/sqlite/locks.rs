@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use quorlock::node::{self, Answer, Holder, Node};
+use quorlock::node::{self, Answer, ClientId, Holder, Node};
 use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
 use quorlock::{Error, Settings};
 use quorlock_testkit::conformance::owner;
@@ -52,7 +52,8 @@ async fn node_with_clock(place: &Place) -> (Arc<dyn Node>, Arc<SetClock>) {
     let rest = TokioRuntime::current();
     let clock = Arc::new(SetClock { nanos: AtomicU64::new(rest.now().as_nanos()), rest });
     let runtime = Arc::clone(&clock) as Arc<dyn Runtime>;
-    let nodes = node::open([place.url()], &Settings::default(), &runtime);
+    let nodes =
+        node::open([place.url()], &Settings::default(), &runtime, ClientId::random(&*runtime));
     let node = nodes.expect("a good URL").remove(0);
     node.ready().await.expect("a file that keeps locks");
     (node, clock)

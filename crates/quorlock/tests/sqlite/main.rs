@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{self, Node};
+use quorlock::node::{self, ClientId, Node};
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Builder, Locker, Settings};
 use rusqlite::Connection;
@@ -66,5 +66,7 @@ fn patient(file: &Path) -> Builder {
 
 fn open(url: &str, settings: &Settings) -> Arc<dyn Node> {
     let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
-    node::open([url], settings, &runtime).expect("a good URL").remove(0)
+    node::open([url], settings, &runtime, ClientId::random(&*runtime))
+        .expect("a good URL")
+        .remove(0)
 }

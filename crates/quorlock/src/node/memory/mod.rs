@@ -1,19 +1,23 @@
 //! A node in this process, for tests and examples.
 
+mod queue;
 mod verbs;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, Weak};
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::{Call, Capabilities, ClientId, Failure, Inbox, Node};
 use crate::locked::locked;
 use crate::runtime::{BoxFuture, Moment};
+use queue::Queue;
 use quorlock_protocol::Drift;
 
 /// A node that keeps its records in this process and answers at once.
 ///
-/// Its time is that of the requests: each tells when it was sent.
+/// Its time is that of the requests: each tells when it was sent. Word of grants goes to listeners
+/// that are still there.
 #[derive(Debug, Default)]
 pub struct MemoryNode {
     records: Mutex<Records>,
@@ -22,6 +26,9 @@ pub struct MemoryNode {
 #[derive(Debug, Default)]
 struct Records {
     by_name: HashMap<Vec<u8>, Kept>,
+    /// None of them is empty.
+    queues: HashMap<Vec<u8>, Queue>,
+    listeners: HashMap<ClientId, Listener>,
     /// Expired records are swept out when the map has grown to this size, so that names that are
     /// never used again do not pile up.
     sweep_at: usize,
@@ -31,6 +38,20 @@ struct Records {
 struct Kept {
     token: Vec<u8>,
     expires: Moment,
+}
+
+struct Listener {
+    /// What number it knows this node by.
+    node: usize,
+    inbox: Weak<dyn Inbox>,
+}
+
+/// Word of a grant that is still to be sent, to somebody who is still there.
+struct Word {
+    node: usize,
+    inbox: Arc<dyn Inbox>,
+    waiter: u64,
+    sent: Moment,
 }
 
 impl MemoryNode {
@@ -56,9 +77,21 @@ impl Node for MemoryNode {
     }
 
     fn submit(&self, call: Call) {
-        let answer = locked(&self.records).answer(&call.request());
+        let (answer, word) = locked(&self.records).answer(&call.request());
+        // Nothing is locked any more: whoever is told may submit calls.
+        if let Some(Word { node, inbox, waiter, sent }) = word {
+            inbox.granted(node, waiter, sent);
+        }
         call.answer(answer);
     }
 
-    fn listen(&self, _client: ClientId, _node: usize, _inbox: Weak<dyn Inbox>) {}
+    fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+        locked(&self.records).listeners.insert(client, Listener { node, inbox });
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("node", &self.node).finish_non_exhaustive()
+    }
 }

@@ -1,53 +1,168 @@
 //! The verbs on a map.
 
-use super::{Kept, Records};
-use crate::node::{Answer, Record, Request, Verb};
+use super::queue::{Place, Queue};
+use super::{Kept, Records, Word};
+use crate::node::{Answer, Queued, Record, Request, Verb};
 use crate::runtime::Moment;
+use crate::token::Token;
 
 const FIRST_SWEEP: usize = 1_024;
 
+/// Whose turn it is.
+enum Turn {
+    /// The turn of whoever asks: the record is left to him.
+    Mine,
+    /// Another's, who has the record and is to be told.
+    Another(Word),
+    /// Nobody is there.
+    Nobody,
+}
+
 impl Records {
-    pub(super) fn answer(&mut self, request: &Request<'_>) -> Answer {
+    pub(super) fn answer(&mut self, request: &Request<'_>) -> (Answer, Option<Word>) {
         let now = request.sent;
         let name = request.name.as_bytes();
         let kept = self.by_name.get_mut(name).filter(|kept| kept.expires > now);
-        match request.verb {
+        let answer = match request.verb {
             Verb::Acquire { token, ttl } => {
                 if kept.is_some() {
-                    return Answer::Refused;
+                    return (Answer::Refused, None);
                 }
-                self.sweep(now);
-                let token = token.text().to_vec();
-                self.by_name.insert(name.to_vec(), Kept { token, expires: now.after(ttl) });
+                self.store(name, &token.text(), now, now.after(ttl));
                 Answer::Done
             }
             Verb::Extend { token, ttl } => match kept {
-                Some(kept) if kept.token == *token.text() => {
+                Some(kept) if kept.is_of(token) => {
                     kept.expires = kept.expires.max(now.after(ttl));
                     Answer::Done
                 }
                 _ => Answer::Refused,
             },
-            Verb::Release { token, .. } => match kept {
-                Some(kept) if kept.token == *token.text() => {
-                    self.by_name.remove(name);
-                    Answer::Done
+            Verb::Wait { token, ttl, ticket, yielding } => {
+                let place = Place { ticket, ttl, sent: now };
+                return self.wait(name, token, place, yielding);
+            }
+            Verb::Release { token, .. } => return self.release(name, token, now),
+            Verb::Inspect => Answer::Seen(kept.map(|kept| kept.record(now))),
+        };
+        (answer, None)
+    }
+
+    fn wait(
+        &mut self,
+        name: &[u8],
+        token: &Token,
+        place: Place,
+        yielding: bool,
+    ) -> (Answer, Option<Word>) {
+        let (now, ttl, client) = (place.sent, place.ttl, place.ticket.client);
+        let kept = self.by_name.get_mut(name).filter(|kept| kept.expires > now);
+        let mut until = now.after(ttl);
+        let mut record = None;
+        match kept {
+            Some(kept) if kept.is_of(token) => {
+                until = until.max(kept.expires);
+                if !yielding {
+                    kept.expires = until;
+                    return (Answer::Done, None);
                 }
-                _ => Answer::Refused,
+            }
+            Some(kept) => record = Some(kept.record(now)),
+            None => {}
+        }
+        let queue = self.queues.entry(name.to_vec()).or_default();
+        if !queue.is_live(now) {
+            *queue = Queue::default();
+        }
+        let number = queue.join(token, place);
+        let word = match record {
+            Some(_) => None,
+            None => match self.pass_on(name, Some(token), now) {
+                Turn::Another(word) => Some(word),
+                Turn::Mine | Turn::Nobody => {
+                    self.store(name, &token.text(), now, until);
+                    return (Answer::Done, None);
+                }
             },
-            Verb::Wait { .. } => Answer::Refused,
-            Verb::Inspect => Answer::Seen(
-                kept.map(|kept| Record::new(&kept.token, Some(kept.expires.since(now)))),
-            ),
+        };
+        let listener = self.listeners.get(&client);
+        let told = listener.is_some_and(|listener| listener.inbox.strong_count() > 0);
+        (Answer::Queued(Queued { number, record, told }), word)
+    }
+
+    fn release(&mut self, name: &[u8], token: &Token, now: Moment) -> (Answer, Option<Word>) {
+        if let Some(queue) = self.queues.get_mut(name) {
+            queue.leave(token);
+        }
+        let mine =
+            self.by_name.get(name).is_some_and(|kept| kept.expires > now && kept.is_of(token));
+        let word = match mine.then(|| self.pass_on(name, None, now)) {
+            Some(Turn::Another(word)) => Some(word),
+            Some(Turn::Mine | Turn::Nobody) => {
+                self.by_name.remove(name);
+                None
+            }
+            None => None,
+        };
+        self.drop_queue_unless_live(name, now);
+        (if mine { Answer::Done } else { Answer::Refused }, word)
+    }
+
+    /// Passes a record on to the first in the queue who is still there.
+    fn pass_on(&mut self, name: &[u8], me: Option<&Token>, now: Moment) -> Turn {
+        let mut turn = Turn::Nobody;
+        while let Some(queue) = self.queues.get_mut(name).filter(|queue| queue.is_live(now))
+            && let Some((token, place)) = queue.next()
+        {
+            if me.is_some_and(|me| token == *me.text()) {
+                turn = Turn::Mine;
+                break;
+            }
+            let listener = self.listeners.get(&place.ticket.client);
+            let Some((node, inbox)) = listener.and_then(|it| Some((it.node, it.inbox.upgrade()?)))
+            else {
+                continue;
+            };
+            let word = Word { node, inbox, waiter: place.ticket.waiter, sent: place.sent };
+            // Whoever passes it on may have read the clock before the new holder did: the record
+            // must last as long as the holder believes.
+            self.store(name, &token, now, now.max(place.sent).after(place.ttl));
+            turn = Turn::Another(word);
+            break;
+        }
+        self.drop_queue_unless_live(name, now);
+        turn
+    }
+
+    fn store(&mut self, name: &[u8], token: &[u8], now: Moment, expires: Moment) {
+        self.sweep(now);
+        self.by_name.insert(name.to_vec(), Kept { token: token.to_vec(), expires });
+    }
+
+    fn drop_queue_unless_live(&mut self, name: &[u8], now: Moment) {
+        if self.queues.get(name).is_some_and(|queue| !queue.is_live(now)) {
+            self.queues.remove(name);
         }
     }
 
     fn sweep(&mut self, now: Moment) {
-        if self.by_name.len() < self.sweep_at.max(FIRST_SWEEP) {
+        if self.by_name.len() + self.queues.len() < self.sweep_at.max(FIRST_SWEEP) {
             return;
         }
         self.by_name.retain(|_, kept| kept.expires > now);
+        self.queues.retain(|_, queue| queue.is_live(now));
+        self.listeners.retain(|_, listener| listener.inbox.strong_count() > 0);
         // Twice what is left, so that each insertion pays for a constant share of the sweeping.
-        self.sweep_at = 2 * self.by_name.len();
+        self.sweep_at = 2 * (self.by_name.len() + self.queues.len());
+    }
+}
+
+impl Kept {
+    fn is_of(&self, token: &Token) -> bool {
+        self.token == *token.text()
+    }
+
+    fn record(&self, now: Moment) -> Record {
+        Record::new(&self.token, Some(self.expires.since(now)))
     }
 }

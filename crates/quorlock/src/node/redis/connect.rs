@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use super::address::Address;
 use super::error::rejected;
+use super::inbox;
 use super::resp::{self, Command, Value};
 use super::stream::{self, ReadHalf, WriteHalf};
 use super::tls::Tls;
-use super::verbs::{self, DeleteIfEqual};
-use crate::node::{Failure, FailureKind};
+use super::verbs;
+use crate::node::{ClientId, Failure, FailureKind};
 
 /// An earlier connection that broke.
 #[derive(Debug)]
@@ -31,7 +32,10 @@ pub(super) struct Connected {
     pub(super) client_id: i64,
     /// The server's identity, another one after each of its starts.
     pub(super) run_id: String,
-    pub(super) delete_if_equal: Option<DeleteIfEqual>,
+    /// Whether word of grants comes over this connection, or why not.
+    pub(super) told: Result<(), Failure>,
+    /// What was read after the last reply to the greeting.
+    pub(super) rest: Vec<u8>,
 }
 
 /// Connects, logs in and checks that the server can be a node.
@@ -40,6 +44,7 @@ pub(super) struct Connected {
 /// this one.
 pub(super) async fn connect(
     address: &Address,
+    client: ClientId,
     predecessor: Option<&Predecessor>,
 ) -> Result<Connected, Failure> {
     let (read, write) = stream::open(&address.place).await.map_err(|error| {
@@ -56,10 +61,11 @@ pub(super) async fn connect(
     greet(address, &mut greeting);
     Command::new(&mut greeting, 2).arg(b"SELECT").number(u64::from(address.db));
     Command::new(&mut greeting, 1).arg(b"INFO");
-    Command::new(&mut greeting, 4).arg(b"COMMAND").arg(b"INFO").arg(b"DELEX").arg(b"DELIFEQ");
     for source in verbs::scripts() {
         Command::new(&mut greeting, 3).arg(b"SCRIPT").arg(b"LOAD").arg(source.as_bytes());
     }
+    let channel = inbox::channel(client);
+    Command::new(&mut greeting, 2).arg(b"SUBSCRIBE").arg(channel.as_bytes());
     wire.send(&greeting).await?;
 
     let (client_id, role) = wire.reply(|hello| identity(&hello)).await??;
@@ -78,11 +84,12 @@ pub(super) async fn connect(
         .await??;
     let run_id = field(&info, "run_id").ok_or_else(|| strange("INFO"))?.to_owned();
     warn_of_eviction(&address.label, &info);
-    let delete_if_equal = wire.reply(|known| delete_if_equal(&known)).await?;
     for _ in verbs::scripts() {
         // A user without the right to load them still runs them: the first use sends the source.
         wire.reply(|_| ()).await?;
     }
+    // A user without the right to it still locks: waiters ask again then.
+    let told = wire.subscribed().await?;
     if let Some(old) = predecessor.filter(|old| old.run_id == run_id)
         && let Ok(id) = u64::try_from(old.client_id)
     {
@@ -94,8 +101,8 @@ pub(super) async fn connect(
             tracing::warn!(node = address.label, "cannot end a broken connection: {failure}");
         }
     }
-    let Wire { read, write, tls, .. } = wire;
-    Ok(Connected { read, write: Arc::new(write), tls, client_id, run_id, delete_if_equal })
+    let Wire { read, write, tls, plain: rest } = wire;
+    Ok(Connected { read, write: Arc::new(write), tls, client_id, run_id, told, rest })
 }
 
 fn greet(address: &Address, out: &mut Vec<u8>) {
@@ -149,21 +156,6 @@ fn strange(command: &str) -> Failure {
     Failure::new(FailureKind::Unfit, text)
 }
 
-fn delete_if_equal(known: &Value<'_>) -> Option<DeleteIfEqual> {
-    match known {
-        Value::Array(commands) => match commands.as_slice() {
-            [delex, _] if !is_missing(delex) => Some(DeleteIfEqual::Delex),
-            [_, delifeq] if !is_missing(delifeq) => Some(DeleteIfEqual::Delifeq),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-fn is_missing(command: &Value<'_>) -> bool {
-    !matches!(command, Value::Array(parts) if !parts.is_empty())
-}
-
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
@@ -208,15 +200,40 @@ impl Wire {
     }
 
     async fn reply<T>(&mut self, read: impl FnOnce(Value<'_>) -> T) -> Result<T, Failure> {
+        let mut read = Some(read);
+        // What comes without being asked for is not for this connection: waiters are told to ask
+        // again once it is up.
+        self.next(|value| match value {
+            Value::Push(_) => None,
+            value => read.take().map(|read| read(value)),
+        })
+        .await
+    }
+
+    /// The reply to `SUBSCRIBE`: of all commands, only this one's comes as a push, unless it is an
+    /// error.
+    async fn subscribed(&mut self) -> Result<Result<(), Failure>, Failure> {
+        self.next(|value| match value {
+            Value::Push(parts) if parts.first() == Some(&Value::Bulk(b"subscribe")) => Some(Ok(())),
+            Value::Push(_) => None,
+            other => Some(Err(refuse_error(&other).err().unwrap_or_else(|| strange("SUBSCRIBE")))),
+        })
+        .await
+    }
+
+    /// Reads on until something is found.
+    async fn next<T>(
+        &mut self,
+        mut find: impl FnMut(Value<'_>) -> Option<T>,
+    ) -> Result<T, Failure> {
         loop {
             match resp::parse(&self.plain) {
-                Ok(Some((Value::Push(_), used))) => {
-                    self.plain.drain(..used);
-                }
                 Ok(Some((value, used))) => {
-                    let result = read(value);
+                    let found = find(value);
                     self.plain.drain(..used);
-                    return Ok(result);
+                    if let Some(found) = found {
+                        return Ok(found);
+                    }
                 }
                 Ok(None) => self.fill().await?,
                 Err(resp::Malformed) => {

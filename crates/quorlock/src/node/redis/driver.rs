@@ -22,6 +22,7 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
     let _end = OnEnd(&link);
     let mut predecessor = None;
     let mut failures = 0;
+    let mut told = true;
     loop {
         let attempt = attempt(&address, &setting, predecessor.as_ref());
         let connected = tokio::select! {
@@ -32,12 +33,25 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
             Ok(mut connected) => {
                 let run_id = std::mem::take(&mut connected.run_id);
                 let client_id = connected.client_id;
-                predecessor = Some(Predecessor { client_id, run_id: run_id.clone() });
+                let again = predecessor
+                    .replace(Predecessor { client_id, run_id: run_id.clone() })
+                    .is_some();
+                if let Err(why) = &connected.told
+                    && std::mem::take(&mut told)
+                {
+                    tracing::warn!(
+                        node = link.label(),
+                        "cannot send word of grants, so that waiters have to ask again and again: {why}"
+                    );
+                }
                 if failures > 0 {
                     tracing::info!(node = link.label(), "connected again");
                 }
                 let since = link.now();
                 link.up(&connected);
+                if again {
+                    link.inbox.interrupted();
+                }
                 let mut session =
                     Session::new(Arc::clone(&link), Arc::clone(&setting.runtime), connected);
                 let why = poll_fn(|cx| session.poll(cx)).await;
@@ -74,7 +88,7 @@ async fn attempt(
 ) -> Result<Connected, Failure> {
     let limit = setting.settings.connect_limit;
     let connected = tokio::select! {
-        connected = connect(address, predecessor) => connected?,
+        connected = connect(address, setting.client, predecessor) => connected?,
         () = setting.runtime.sleep(limit) => {
             let tls = if address.tls.is_some() { ", and does that port speak TLS" } else { "" };
             let text =

@@ -2,10 +2,17 @@
 
 use crate::node::{Failure, FailureKind};
 
+/// How servers of different ages say that a user may not do what a script does for him.
+const SCRIPT_REFUSALS: [&str; 2] = ["The user executing the script", "ACL failure in script"];
+
 /// A refused command as a failure with a remedy.
 pub(super) fn rejected(error: &[u8]) -> Failure {
     let said = without_arguments(error);
-    let code = said.split(' ').next().unwrap_or_default();
+    let code = match said.split(' ').next().unwrap_or_default() {
+        // What a script may not do has no code of its own with any server.
+        _ if SCRIPT_REFUSALS.iter().any(|refusal| said.contains(refusal)) => "NOPERM",
+        code => code,
+    };
     let (kind, remedy) = match code {
         "WRONGTYPE" => (
             FailureKind::WrongType,
@@ -15,9 +22,10 @@ pub(super) fn rejected(error: &[u8]) -> Failure {
         "WRONGPASS" => (FailureKind::Unfit, "check user and password in the URL"),
         "NOPERM" => (
             FailureKind::Unfit,
-            "give the user these rights: +hello +info +client|kill +command|info +select +set +get \
-             +del +pttl +pexpire +type +eval +evalsha +script|load, on Valkey 9 also +delifeq, on \
-             Redis 8.4 also +delex, and the keys of the locks",
+            "give the user these rights: +hello +info +client|kill +select +set +get +del +pttl \
+             +pexpire +type +eval +evalsha +script|load, for waiting in turn also +subscribe \
+             +publish +zadd +zrange +zscore +zpopmin +zrem +hset +hget +hdel &quorlock:inbox:*, and \
+             the keys of the locks with all that start like them, as in ~NAME*",
         ),
         "READONLY" => (FailureKind::Unfit, "it is a replica; name its primary instead"),
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => {
@@ -64,6 +72,8 @@ mod tests {
             (b"OOM command not allowed", FailureKind::Rejected, "raise maxmemory"),
             (b"READONLY You can't write", FailureKind::Unfit, "primary"),
             (b"NOPERM this user has no permissions", FailureKind::Unfit, "+evalsha"),
+            (b"ERR The user executing the script can't run it", FailureKind::Unfit, "+zadd"),
+            (b"ERR ACL failure in script: User a may not", FailureKind::Unfit, "+zadd"),
         ] {
             let failure = rejected(error);
             assert_eq!(failure.kind(), kind);

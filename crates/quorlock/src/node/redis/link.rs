@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -18,10 +18,11 @@ use tokio::sync::Notify;
 
 use super::address::Address;
 use super::connect::Connected;
+use super::inbox::Incoming;
 use super::stream::WriteHalf;
 use super::verbs::{Dialect, Sent};
 use crate::locked::locked;
-use crate::node::{Answer, Call, Failure, FailureKind, Lateness, Setting};
+use crate::node::{Answer, Call, ClientId, Failure, FailureKind, Inbox, Lateness, Setting, Verb};
 use crate::runtime::{Moment, Runtime};
 
 /// More calls than this do not wait for one server.
@@ -35,6 +36,7 @@ pub(super) struct Link {
     state: Mutex<State>,
     /// Told whenever the phase changes.
     changed: Notify,
+    pub(super) inbox: Incoming,
 }
 
 pub(super) struct State {
@@ -97,7 +99,7 @@ impl Link {
             limit: setting.settings.node_limit,
             state: Mutex::new(State {
                 phase: Phase::New,
-                dialect: Dialect { prefix, delete_if_equal: None },
+                dialect: Dialect { prefix, told: None },
                 out: Vec::new(),
                 waiting: VecDeque::new(),
                 overdue: 0,
@@ -109,6 +111,7 @@ impl Link {
                 closing: false,
             }),
             changed: Notify::new(),
+            inbox: Incoming::new(setting.client),
         }
     }
 
@@ -122,6 +125,10 @@ impl Link {
 
     pub(super) fn state(&self) -> std::sync::MutexGuard<'_, State> {
         locked(&self.state)
+    }
+
+    pub(super) fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+        self.inbox.listen(client, node, inbox);
     }
 
     /// Takes a call in: sends it, keeps it for later, or answers it with why not.
@@ -174,7 +181,7 @@ impl Link {
     /// A connection is there: sends what was kept for it.
     pub(super) fn up(&self, connected: &Connected) {
         let mut state = self.state();
-        state.dialect.delete_if_equal = connected.delete_if_equal;
+        state.dialect.told = connected.told.is_ok().then_some(self.inbox.client);
         // Only the session can seal what goes over TLS.
         state.phase = Phase::Up(connected.tls.is_none().then(|| Arc::clone(&connected.write)));
         let now = self.now();
@@ -281,6 +288,16 @@ impl State {
         waiting.since = now;
         waiting.with_source = true;
         self.waiting.push_back(waiting);
+    }
+
+    /// Whether a release that waits for its reply takes back what `call` asks for: if that came
+    /// after it, nobody would release it any more.
+    pub(super) fn takes_back(&self, call: &Call) -> bool {
+        let Verb::Wait { token, .. } = call.request().verb else { return false };
+        self.waiting.iter().any(|later| match later.call.request().verb {
+            Verb::Release { token: released, .. } => released == token,
+            _ => false,
+        })
     }
 
     fn encode(&mut self, call: &Call, source: bool) -> Sent {

@@ -9,15 +9,20 @@
 //! ```
 //!
 //! The record is `SET name token NX PX ttl`, as the Redis documentation describes it, so that every
-//! Redlock library in any language shares the lock. Files: `address` reads the URL, `connect` opens
-//! a connection and checks who answers, `link` is what callers meet, `driver` and `session` keep
-//! it going, `verbs` turns requests into commands and replies into answers, `resp` is the wire
-//! format, `error` gives remedies, `lua/` holds the scripts.
+//! Redlock library in any language shares the lock. Its queue lies in keys beside it, of which such
+//! libraries know nothing. Word of a grant to a ticket comes on a channel of the client's own, over
+//! the connection that carries the commands, between their replies.
+//!
+//! Files: `address` reads the URL, `connect` opens a connection and checks who answers, `link` is
+//! what callers meet, `driver` and `session` keep it going, `verbs` turns requests into commands and
+//! replies into answers, `inbox` takes word of grants in, `resp` is the wire format, `error` gives
+//! remedies, `lua/` holds the scripts.
 
 mod address;
 mod connect;
 mod driver;
 mod error;
+mod inbox;
 mod link;
 mod resp;
 mod session;
@@ -71,7 +76,10 @@ impl Node for RedisNode {
         self.link.submit(call);
     }
 
-    fn listen(&self, _client: ClientId, _node: usize, _inbox: Weak<dyn Inbox>) {}
+    /// Word comes for the client that the node was opened for, and for no other.
+    fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+        self.link.listen(client, node, inbox);
+    }
 }
 
 impl Drop for RedisNode {

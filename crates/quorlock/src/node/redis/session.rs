@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::connect::Connected;
+use super::inbox::{self, Word};
 use super::link::{Link, State};
 use super::resp::{self, Value};
 use super::stream::{ReadHalf, WriteHalf};
@@ -34,37 +35,60 @@ pub(super) struct Session {
     /// Taken out of the link, and not yet written from `written` on.
     output: Vec<u8>,
     written: usize,
+    /// Whether what was read beyond the greeting is still to be looked at.
+    fresh: bool,
     timer: Option<BoxFuture<'static, ()>>,
     /// Whether the timer is set for giving the server up, and too late for a call that comes now.
     all_late: bool,
     /// Whether the node is gone, and only the last answers are waited for.
     closing: bool,
-    /// Answers that are handed out once the link is unlocked, since rounds may submit new calls.
-    answers: Vec<(Call, Answer)>,
+    /// What has come, in order. It is handed out once the link is unlocked, since whoever learns of
+    /// it may submit new calls.
+    news: Vec<News>,
+}
+
+enum News {
+    Answer(Call, Answer),
+    Word(Word),
 }
 
 impl Session {
     pub(super) fn new(link: Arc<Link>, runtime: Arc<dyn Runtime>, connected: Connected) -> Self {
+        // What was read beyond the greeting, such as the beginning of some word.
+        let mut input = vec![0; READ_BYTES].into_boxed_slice();
+        let (mut opened, mut filled) = (Vec::new(), 0);
+        if connected.tls.is_some() {
+            opened = connected.rest;
+        } else {
+            filled = connected.rest.len();
+            input[..filled].copy_from_slice(&connected.rest);
+        }
         Self {
             link,
             runtime,
             read: connected.read,
             write: connected.write,
             tls: connected.tls,
-            input: vec![0; READ_BYTES].into_boxed_slice(),
-            filled: 0,
-            opened: Vec::new(),
+            input,
+            filled,
+            opened,
             output: Vec::new(),
             written: 0,
+            fresh: true,
             timer: None,
             all_late: false,
             closing: false,
-            answers: Vec::new(),
+            news: Vec::new(),
         }
     }
 
     /// Ready with the reason when the connection is of no more use.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
+        if std::mem::take(&mut self.fresh)
+            && let Err(failure) = self.take_in()
+        {
+            return Poll::Ready(failure);
+        }
         loop {
             match self.read.poll_read(cx, &mut self.input[self.filled..]) {
                 Poll::Pending => break,
@@ -108,10 +132,13 @@ impl Session {
                 if full { Err(broken("a reply is too long")) } else { Ok(()) }
             })
         };
-        state.lone = self.answers.len() <= 1;
+        state.lone = self.news.len() <= 1;
         drop(state);
-        for (call, answer) in self.answers.drain(..) {
-            call.answer(answer);
+        for news in self.news.drain(..) {
+            match news {
+                News::Answer(call, answer) => call.answer(answer),
+                News::Word(word) => link.inbox.granted(&word),
+            }
         }
         result
     }
@@ -126,7 +153,14 @@ impl Session {
                 Err(resp::Malformed) => return Err(broken("what it sent is no reply")),
             };
             used += length;
-            if matches!(value, Value::Push(_)) {
+            if let Value::Push(parts) = &value {
+                match inbox::read(parts) {
+                    Ok(word) => self.news.extend(word.map(News::Word)),
+                    // Not its text: nobody knows whose it is.
+                    Err(inbox::Malformed) => {
+                        tracing::debug!(node = self.link.label(), "word of a grant makes no sense");
+                    }
+                }
                 continue;
             }
             let Some(waiting) = state.waiting.pop_front() else {
@@ -137,13 +171,18 @@ impl Session {
                 // The first sending of a release may have run before its connection broke: that
                 // nothing is there any more is what it was for.
                 Reading::Answer(Answer::Refused) if waiting.again => {
-                    self.answers.push((waiting.call, Answer::Done));
+                    self.news.push(News::Answer(waiting.call, Answer::Done));
                 }
-                Reading::Answer(answer) => self.answers.push((waiting.call, answer)),
+                Reading::Answer(answer) => self.news.push(News::Answer(waiting.call, answer)),
                 Reading::SendSource if waiting.with_source => {
                     let text = "does not know the script that it was just sent";
                     let failure = Failure::new(FailureKind::Rejected, text);
-                    self.answers.push((waiting.call, Answer::Failed(failure)));
+                    self.news.push(News::Answer(waiting.call, Answer::Failed(failure)));
+                }
+                Reading::SendSource if state.takes_back(&waiting.call) => {
+                    let text = "had forgotten the script, and the ticket is not needed any more";
+                    let failure = Failure::new(FailureKind::Rejected, text);
+                    self.news.push(News::Answer(waiting.call, Answer::Failed(failure)));
                 }
                 Reading::SendSource => state.send_source(waiting, self.runtime.now()),
             }

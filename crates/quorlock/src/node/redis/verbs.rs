@@ -5,23 +5,17 @@ use std::time::Duration;
 
 use super::error::rejected;
 use super::resp::{Command, Value};
-use crate::node::{Answer, Failure, FailureKind, Record, Request, Verb};
+use crate::node::{
+    Answer, ClientId, Failure, FailureKind, Queued, Record, Request, Ticket, TicketNumber, Verb,
+};
 
 /// How this server wants to be spoken to.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Dialect {
     /// Put before each name.
     pub(super) prefix: Vec<u8>,
-    /// A command that deletes a key if its value is equal, where the server has one.
-    pub(super) delete_if_equal: Option<DeleteIfEqual>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DeleteIfEqual {
-    /// `DELEX key IFEQ value`, Redis 8.4 and later.
-    Delex,
-    /// `DELIFEQ key value`, Valkey 9 and later.
-    Delifeq,
+    /// Whose word of grants comes over the connection.
+    pub(super) told: Option<ClientId>,
 }
 
 /// What was sent, for reading the reply.
@@ -30,6 +24,10 @@ pub(super) enum Sent {
     Acquire,
     Extend,
     Release,
+    Wait {
+        /// Whether word of a grant to this ticket will come.
+        told: bool,
+    },
     Inspect,
 }
 
@@ -53,12 +51,17 @@ impl Script {
 }
 
 static EXTEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/extend.lua")));
-static RELEASE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/release.lua")));
+static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("lua/pass_on.lua"), include_str!("lua/release.lua")))
+});
+static WAIT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("lua/pass_on.lua"), include_str!("lua/wait.lua")))
+});
 static INSPECT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/inspect.lua")));
 
 /// The sources of all scripts. A new connection loads them, so that no call has to be repeated.
-pub(super) fn scripts() -> [&'static str; 3] {
-    [EXTEND.source, RELEASE.source, INSPECT.source]
+pub(super) fn scripts() -> [&'static str; 4] {
+    [EXTEND.source, RELEASE.source, WAIT.source, INSPECT.source]
 }
 
 impl Dialect {
@@ -81,21 +84,25 @@ impl Dialect {
                 Sent::Extend
             }
             Verb::Release { token, .. } => {
-                let token = &token.text();
-                match self.delete_if_equal {
-                    Some(DeleteIfEqual::Delex) => Command::new(out, 4)
-                        .arg(b"DELEX")
-                        .arg2(&self.prefix, name)
-                        .arg(b"IFEQ")
-                        .arg(token),
-                    Some(DeleteIfEqual::Delifeq) => {
-                        Command::new(out, 3).arg(b"DELIFEQ").arg2(&self.prefix, name).arg(token)
-                    }
-                    None => self.script(&RELEASE, source, name, 1, out).arg(token),
-                };
+                self.script(&RELEASE, source, name, 1, out).arg(&token.text());
                 Sent::Release
             }
-            Verb::Wait { .. } => Sent::Inspect,
+            Verb::Wait { token, ttl, ticket: Ticket { client, waiter, number }, yielding } => {
+                let (number, kind) = match number {
+                    TicketNumber::New(least) => (least, &b"new"[..]),
+                    TicketNumber::Agreed(number) => (number, &b"agreed"[..]),
+                };
+                self.script(&WAIT, source, name, 8, out)
+                    .arg(&token.text())
+                    .number(millis(ttl))
+                    .arg(client.to_string().as_bytes())
+                    .number(waiter)
+                    .number(request.sent.as_nanos())
+                    .number(number)
+                    .arg(kind)
+                    .arg(if yielding { b"yield" } else { b"keep" });
+                Sent::Wait { told: self.told == Some(client) }
+            }
             Verb::Inspect => {
                 self.script(&INSPECT, source, name, 0, out);
                 Sent::Inspect
@@ -133,13 +140,16 @@ pub(super) fn read(sent: Sent, reply: &Value<'_>) -> Reading {
         (_, Value::Error(text)) => Answer::Failed(rejected(text)),
         (Sent::Acquire, Value::Simple(b"OK")) => Answer::Done,
         (Sent::Acquire, Value::Null) => Answer::Refused,
-        (Sent::Extend | Sent::Release, Value::Int(1)) => Answer::Done,
+        (Sent::Extend | Sent::Release | Sent::Wait { .. }, Value::Int(1)) => Answer::Done,
         (Sent::Extend | Sent::Release, Value::Int(0)) => Answer::Refused,
+        (Sent::Wait { told }, Value::Array(parts)) => match queued(parts, told) {
+            Some(queued) => Answer::Queued(queued),
+            None => Answer::Failed(unexpected(reply)),
+        },
         (Sent::Inspect, Value::Array(parts)) => match parts.as_slice() {
             [Value::Bulk(b"none") | Value::Simple(b"none")] => Answer::Seen(None),
             [Value::Bulk(b"string"), Value::Bulk(token), Value::Int(left)] => {
-                let remaining = u64::try_from(*left).ok().map(Duration::from_millis);
-                Answer::Seen(Some(Record::new(token, remaining)))
+                Answer::Seen(Some(record(token, *left)))
             }
             [Value::Bulk(kind)] => Answer::Failed(wrong_type(kind)),
             _ => Answer::Failed(unexpected(reply)),
@@ -147,6 +157,22 @@ pub(super) fn read(sent: Sent, reply: &Value<'_>) -> Reading {
         _ => Answer::Failed(unexpected(reply)),
     };
     Reading::Answer(answer)
+}
+
+fn queued(parts: &[Value<'_>], told: bool) -> Option<Queued> {
+    let (number, record) = match parts {
+        [Value::Bulk(number)] => (number, None),
+        [Value::Bulk(number), Value::Bulk(token), Value::Int(left)] => {
+            (number, Some(record(token, *left)))
+        }
+        _ => return None,
+    };
+    let number = std::str::from_utf8(number).ok()?.parse().ok()?;
+    Some(Queued { number, record, told })
+}
+
+fn record(token: &[u8], left_ms: i64) -> Record {
+    Record::new(token, u64::try_from(left_ms).ok().map(Duration::from_millis))
 }
 
 fn wrong_type(kind: &[u8]) -> Failure {

@@ -115,6 +115,7 @@ impl Node for SqliteNode {
         self.watch.submit(call, &self.calls);
     }
 
+    /// There is nothing to hear: see what the verbs do about [`Verb::Wait`](super::Verb::Wait).
     fn listen(&self, _client: ClientId, _node: usize, _inbox: Weak<dyn Inbox>) {}
 }
 

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
 use super::error::{Trouble, broken, rejected};
-use crate::node::{Answer, Call, Record, Request, Verb};
+use crate::node::{Answer, Call, Queued, Record, Request, TicketNumber, Verb};
 use crate::runtime::Moment;
 
 /// What the verbs work on. `boot` comes before `expires_ns` in the index so that records of
@@ -100,7 +100,10 @@ impl<'c> Verbs<'c> {
         for call in calls {
             let request = call.request();
             let answer = self.answer(&request, now)?;
-            let granted = matches!((&request.verb, &answer), (Verb::Acquire { .. }, Answer::Done));
+            let granted = matches!(
+                (&request.verb, &answer),
+                (Verb::Acquire { .. } | Verb::Wait { .. }, Answer::Done)
+            );
             grants += i64::from(granted);
             answers.push(answer);
         }
@@ -125,17 +128,33 @@ impl<'c> Verbs<'c> {
             Verb::Release { token, .. } => {
                 self.release.execute(params![name, &*token.text(), boot, live_after])?
             }
-            Verb::Wait { .. } => 0,
-            Verb::Inspect => {
-                let record = self.inspect.query_row(params![name, boot, live_after], |row| {
-                    let token = row.get_ref(0)?.as_blob()?;
-                    let end = Moment::from_nanos(u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0));
-                    Ok(Record::new(token, Some(end.since(now))))
-                });
-                return Ok(Answer::Seen(record.optional()?));
+            // A file tells nobody of anything, so it keeps no queue: whoever waits asks again.
+            Verb::Wait { token, ttl, ticket, yielding } => {
+                let (TicketNumber::New(number) | TicketNumber::Agreed(number)) = ticket.number;
+                let queued = |record| Answer::Queued(Queued { number, record, told: false });
+                let (token, end) = (token.text(), nanos(now.after(ttl)));
+                // Nobody knows whether others wait: they are let in when it might be so.
+                if yielding && self.release.execute(params![name, &*token, boot, live_after])? > 0 {
+                    return Ok(queued(None));
+                }
+                let values = params![name, &*token, end, boot, live_after];
+                if self.extend.execute(values)? == 0 && self.acquire.execute(values)? == 0 {
+                    return Ok(queued(self.record(name, now)?));
+                }
+                return Ok(Answer::Done);
             }
+            Verb::Inspect => return Ok(Answer::Seen(self.record(name, now)?)),
         };
         Ok(if changed == 0 { Answer::Refused } else { Answer::Done })
+    }
+
+    fn record(&mut self, name: &[u8], now: Moment) -> rusqlite::Result<Option<Record>> {
+        let record = self.inspect.query_row(params![name, self.boot, nanos(now)], |row| {
+            let token = row.get_ref(0)?.as_blob()?;
+            let end = Moment::from_nanos(u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0));
+            Ok(Record::new(token, Some(end.since(now))))
+        });
+        record.optional()
     }
 }
 

@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
     use crate::name::Name;
-    use crate::node::{Request, Round, Verb};
+    use crate::node::{ClientId, Request, Round, Verb};
     use crate::runtime::TokioRuntime;
     use crate::settings::Settings;
     use crate::token::Token;
@@ -195,7 +195,8 @@ mod tests {
         fn new() -> Self {
             let settings = Settings { node_limit: Duration::from_millis(1), ..Settings::default() };
             let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
-            let setting = Setting { settings, runtime, servers: Arc::default() };
+            let client = ClientId::random(&*runtime);
+            let setting = Setting { settings, runtime, servers: Arc::default(), client };
             let watch = Arc::new(Watch::new(&setting));
             tokio::spawn(Arc::clone(&watch).run());
             let (worker, queue) = mpsc::channel();

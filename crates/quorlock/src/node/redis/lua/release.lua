@@ -1,10 +1,20 @@
--- Drops a lock if it is ours.
+-- Drops a lock if it is ours, or passes it on to the first in its queue. Our own place in the queue
+-- is gone either way. Stands behind pass_on.lua.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  our token
--- Replies  1 it was ours and is gone
---          0 there is none, or somebody else's: nothing was changed
-if redis.call('GET', KEYS[1]) == ARGV[1] then
-  return redis.call('DEL', KEYS[1])
+-- Replies  1 it was ours, and is free or another's now
+--          0 there is none, or somebody else's: it was not changed
+--
+-- A user without rights to queues still releases: to him every queue is empty.
+local lock, me = KEYS[1], ARGV[1]
+if redis.call('GET', lock) ~= me then
+  if redis.pcall('ZREM', lock .. ':quorlock:queue', me) == 1 then
+    redis.pcall('HDEL', lock .. ':quorlock:waiters', me)
+  end
+  return 0
 end
-return 0
+repeat
+  local turn = pass_on(lock, me)
+until turn ~= me
+return 1

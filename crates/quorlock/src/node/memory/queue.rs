@@ -1,0 +1,65 @@
+//! The queue of one lock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::node::{Ticket, TicketNumber};
+use crate::runtime::Moment;
+use crate::token::Token;
+
+/// Three leases, or three seconds: then whoever stood here has long stopped asking.
+const LEASES_UNTIL_FORGOTTEN: u32 = 3;
+const LEAST_UNTIL_FORGOTTEN: Duration = Duration::from_secs(3);
+
+/// Who waits for a lock, in the order of their turns.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// By number and token, so that two tickets with one number stand in the same order everywhere.
+    places: BTreeMap<(u64, Vec<u8>), Place>,
+    /// When all of it is forgotten unless somebody asks again.
+    ends: Moment,
+}
+
+/// What the latest request with a ticket said, all of it from that one request.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) ticket: Ticket,
+    pub(super) ttl: Duration,
+    pub(super) sent: Moment,
+}
+
+impl Queue {
+    pub(super) fn is_live(&self, now: Moment) -> bool {
+        self.ends > now && !self.places.is_empty()
+    }
+
+    /// Takes or keeps a place, and returns its number.
+    pub(super) fn join(&mut self, token: &Token, place: Place) -> u64 {
+        let mine = self.leave(token);
+        let number = match place.ticket.number {
+            TicketNumber::Agreed(number) => number,
+            TicketNumber::New(least) => mine.unwrap_or_else(|| {
+                let last =
+                    self.places.last_key_value().map(|((last, _), _)| last.saturating_add(1));
+                last.map_or(least, |behind| behind.max(least))
+            }),
+        };
+        let forgotten = (place.ttl * LEASES_UNTIL_FORGOTTEN).max(LEAST_UNTIL_FORGOTTEN);
+        self.ends = self.ends.max(place.sent.after(forgotten));
+        self.places.insert((number, token.text().to_vec()), place);
+        number
+    }
+
+    /// Gives up a place, and returns the number it had.
+    pub(super) fn leave(&mut self, token: &Token) -> Option<u64> {
+        let text = token.text();
+        let number = self.places.keys().find(|(_, other)| *other == *text)?.0;
+        self.places.remove(&(number, text.to_vec()));
+        Some(number)
+    }
+
+    /// Takes out whoever stands first.
+    pub(super) fn next(&mut self) -> Option<(Vec<u8>, Place)> {
+        self.places.pop_first().map(|((_, token), place)| (token, place))
+    }
+}

@@ -1,0 +1,103 @@
+//! Word of grants, which the server sends without being asked.
+
+use std::sync::{Mutex, Weak};
+
+use super::resp::Value;
+use crate::locked::locked;
+use crate::node::{ClientId, Inbox};
+use crate::runtime::Moment;
+
+/// Before the id of a client: the channel on which it is told. The scripts know it too.
+const CHANNEL: &str = "quorlock:inbox:";
+
+/// The channel of a client.
+pub(super) fn channel(client: ClientId) -> String {
+    format!("{CHANNEL}{client}")
+}
+
+/// Where word of grants goes.
+pub(super) struct Incoming {
+    /// Whose channel the connection listens to.
+    pub(super) client: ClientId,
+    listener: Mutex<Option<(usize, Weak<dyn Inbox>)>>,
+}
+
+/// Word of one grant.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    waiter: u64,
+    sent: Moment,
+}
+
+/// A message that is no word of a grant.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+impl Incoming {
+    pub(super) fn new(client: ClientId) -> Self {
+        Self { client, listener: Mutex::new(None) }
+    }
+
+    pub(super) fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+        if client == self.client {
+            *locked(&self.listener) = Some((node, inbox));
+        }
+    }
+
+    pub(super) fn granted(&self, word: &Word) {
+        self.tell(|node, inbox| inbox.granted(node, word.waiter, word.sent));
+    }
+
+    pub(super) fn interrupted(&self) {
+        self.tell(|node, inbox| inbox.interrupted(node));
+    }
+
+    /// Nothing is locked while the listener is told: it may submit calls.
+    fn tell(&self, tell: impl FnOnce(usize, &dyn Inbox)) {
+        let listener = locked(&self.listener).clone();
+        if let Some((node, inbox)) = listener
+            && let Some(inbox) = inbox.upgrade()
+        {
+            tell(node, &*inbox);
+        }
+    }
+}
+
+/// Reads what the server said without being asked; `None` if it is nothing to act upon.
+pub(super) fn read(parts: &[Value<'_>]) -> Result<Option<Word>, Malformed> {
+    // One channel is subscribed to, so that every message is for it.
+    let [Value::Bulk(b"message"), _, text] = parts else { return Ok(None) };
+    let Value::Bulk(text) = text else { return Err(Malformed) };
+    let text = std::str::from_utf8(text).map_err(|_| Malformed)?;
+    let (waiter, sent) = text.split_once(' ').ok_or(Malformed)?;
+    let number = |digits: &str| digits.parse().map_err(|_| Malformed);
+    Ok(Some(Word { waiter: number(waiter)?, sent: Moment::from_nanos(number(sent)?) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: &[u8]) -> Result<Option<Word>, Malformed> {
+        read(&[Value::Bulk(b"message"), Value::Bulk(b"quorlock:inbox:00"), Value::Bulk(text)])
+    }
+
+    #[test]
+    fn word_of_a_grant_is_read_to_its_last_digit() {
+        let word = Word { waiter: u64::MAX, sent: Moment::from_nanos(u64::MAX - 1) };
+        assert_eq!(message(b"18446744073709551615 18446744073709551614"), Ok(Some(word)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_not_taken_for_word_of_a_grant() {
+        for text in
+            [&b""[..], b"1", b"1 ", b" 1", b"1 2 3", b"1 x", b"-1 2", b"1 18446744073709551616"]
+        {
+            assert_eq!(message(text), Err(Malformed), "{}", text.escape_ascii());
+        }
+        assert_eq!(message(b"\xff 1"), Err(Malformed));
+        let invalidated = [Value::Bulk(b"invalidate"), Value::Array(vec![])];
+        assert_eq!(read(&invalidated), Ok(None));
+        assert_eq!(read(&[]), Ok(None));
+    }
+}

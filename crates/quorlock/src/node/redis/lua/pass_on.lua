@@ -1,0 +1,54 @@
+-- Passes a lock on to the first in its queue who is still there. Stands before other scripts.
+--
+-- The queue of a lock lies beside it, in two keys that go when nobody is left in it:
+--   LOCK:quorlock:queue    a sorted set: the token of each ticket, by its number
+--   LOCK:quorlock:waiters  a hash: for each token "CLIENT WAITER TTL_MS SENT_NS", of the latest
+--                          request with that ticket
+-- They are not among KEYS: a user without rights to them could release nothing then.
+--
+-- Word of a grant goes to the channel quorlock:inbox:CLIENT as "WAITER SENT_NS". A client that is
+-- gone hears nothing, and is passed over at once.
+--
+-- Why the new holder may count its lease from SENT_NS, which is on its own clock: that request was
+-- sent before it arrived here, and it arrived before this runs. The record ends TTL_MS after this
+-- moment by this server's clock, so not before SENT_NS + TTL_MS, but for how the clocks drift.
+-- SENT_NS and TTL_MS must therefore come from one and the same request.
+--
+-- lock     the key of the lock
+-- me       the token that asks: if it is the first, the record is left to the caller
+-- Returns  the token whose turn it is: the record is its own, and it has been told, unless it is me
+--          false and perhaps an error: nobody is there, or nobody can be told, and there is no
+--          record any more
+local function pass_on(lock, me)
+  local queue = lock .. ':quorlock:queue'
+  while true do
+    local head = redis.pcall('ZPOPMIN', queue)
+    local token = head[1]
+    if not token then
+      redis.call('DEL', lock)
+      return false, head.err and head
+    end
+    local waiters = lock .. ':quorlock:waiters'
+    local waiter = redis.pcall('HGET', waiters, token)
+    redis.pcall('HDEL', waiters, token)
+    if token == me then
+      return me
+    end
+    if type(waiter) == 'string' then
+      -- As text throughout: SENT_NS has more digits than a number in Lua.
+      local client, number, ttl, sent = waiter:match('^(%S+) (%S+) (%S+) (%S+)$')
+      -- Before the word, which must not get out if this fails.
+      redis.call('SET', lock, token, 'PX', ttl)
+      local heard = redis.pcall('PUBLISH', 'quorlock:inbox:' .. client, number .. ' ' .. sent)
+      if type(heard) == 'table' then
+        -- Whoever may tell nobody must not empty the queue by passing everybody over.
+        redis.call('DEL', lock)
+        return false, heard
+      end
+      if heard > 0 then
+        return token
+      end
+    end
+  end
+end
+
