@@ -1,5 +1,6 @@
 //! Every kind of node does the same: the conformance suite on each of them.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ impl Backend for Memory {
     /// A listener that is not there any more is seen to be gone.
     async fn gone(&self, _client: ClientId) {}
 
-    fn kept(&self) -> Option<usize> {
-        Some(self.0.len())
+    fn kept(&self) -> usize {
+        self.0.len()
     }
 }
 
@@ -62,9 +63,9 @@ impl Backend for Server {
         .await;
     }
 
-    fn kept(&self) -> Option<usize> {
+    fn kept(&self) -> usize {
         match self.0.command(&["DBSIZE"]) {
-            Reply::Int(keys) => usize::try_from(keys).ok(),
+            Reply::Int(keys) => usize::try_from(keys).expect("a count"),
             other => panic!("{other:?}"),
         }
     }
@@ -82,9 +83,15 @@ fn valkey() -> Option<Server> {
 
 struct File(tempfile::TempDir);
 
+impl File {
+    fn path(&self) -> PathBuf {
+        self.0.path().join("locks.db")
+    }
+}
+
 impl Backend for File {
     async fn open(&self, client: ClientId) -> Arc<dyn Node> {
-        by_url(&format!("sqlite:{}/locks.db", self.0.path().display()), client).await
+        by_url(&format!("sqlite:{}", self.path().display()), client).await
     }
 
     fn tells(&self) -> bool {
@@ -93,8 +100,10 @@ impl Backend for File {
 
     async fn gone(&self, _client: ClientId) {}
 
-    fn kept(&self) -> Option<usize> {
-        None
+    fn kept(&self) -> usize {
+        let file = rusqlite::Connection::open(self.path()).expect("the file");
+        let count = file.query_row("SELECT count(*) FROM lock", [], |row| row.get::<_, u32>(0));
+        count.expect("a number") as usize
     }
 }
 

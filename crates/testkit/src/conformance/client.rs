@@ -1,5 +1,6 @@
 //! A process that waits for locks, as nodes see it.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,6 @@ use super::probe::{Owner, Probe, owner};
 const NODE: usize = 3;
 
 /// A client with a handle of its own, and all that it was told.
-#[derive(Debug)]
 pub struct Client {
     id: ClientId,
     node: Arc<dyn Node>,
@@ -29,10 +29,11 @@ pub struct Word {
     pub sent: Moment,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Heard {
     words: Mutex<Vec<Word>>,
     interruptions: Mutex<usize>,
+    then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 /// One of a client's tickets.
@@ -76,6 +77,11 @@ impl Client {
     pub async fn words(&self) -> Vec<Word> {
         owner("looked at").seen(&self.node).await;
         std::mem::take(&mut *locked(&self.heard.words))
+    }
+
+    /// Does something as soon as the next word comes, while it is being told.
+    pub fn on_next_word(&self, then: impl FnOnce() + Send + 'static) {
+        *locked(&self.heard.then) = Some(Box::new(then));
     }
 
     /// How often it was told that word may have got lost.
@@ -147,11 +153,24 @@ impl Inbox for Heard {
     fn granted(&self, node: usize, waiter: u64, sent: Moment) {
         assert_eq!(node, NODE, "another node's number");
         locked(&self.words).push(Word { waiter, sent });
+        let then = locked(&self.then).take();
+        if let Some(then) = then {
+            then();
+        }
     }
 
     fn interrupted(&self, node: usize) {
         assert_eq!(node, NODE, "another node's number");
         *locked(&self.interruptions) += 1;
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("id", &self.id)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
     }
 }
 

@@ -37,8 +37,8 @@ pub trait Backend {
     /// Ends when the authority knows that no handle of `client` is left.
     fn gone(&self, client: ClientId) -> impl Future<Output = ()>;
 
-    /// How much it keeps, be it records or queues; `None` if it cannot tell.
-    fn kept(&self) -> Option<usize>;
+    /// How much it keeps, be it records or queues.
+    fn kept(&self) -> usize;
 }
 
 /// Makes the tests of all cases for one backend: `conformance!(memory, make())`, where `make()`
@@ -92,6 +92,7 @@ macro_rules! conformance {
             yielding_to_a_client_that_is_gone_keeps_the_lock
             a_release_does_not_pass_the_lock_on_to_its_own_ticket
             waiters_of_one_client_are_told_apart
+            whoever_is_told_may_ask_the_node_at_once
         ] }
     };
     ($backend:ident, $make:expr) => {

@@ -10,12 +10,13 @@ use quorlock::node::{Answer, Node};
 use super::client::{Client, Waiter, open};
 use super::probe::{Owner, Probe, owner};
 use super::{Backend, LONG, SHORT};
+use crate::DEADLINE;
 
 /// A number as clients propose them: microseconds of the time of day.
 const NUMBER: u64 = 1_794_799_760_000_000;
 
 fn nothing_is_left(backend: &impl Backend) {
-    assert!(matches!(backend.kept(), None | Some(0)), "{:?} keys are left", backend.kept());
+    assert_eq!(backend.kept(), 0, "something is left behind");
 }
 
 /// Lets `waiter` stand behind a record of `holder` that runs out before long, and returns what it
@@ -427,5 +428,32 @@ pub async fn waiters_of_one_client_are_told_apart(backend: &impl Backend) {
     for waiter in &waiters {
         assert!(waiter.release().await);
     }
+    nothing_is_left(backend);
+}
+
+/// The word is given while nothing of the node is locked.
+pub async fn whoever_is_told_may_ask_the_node_at_once(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let client = Client::of(backend).await;
+    let (node, holder) = (open(backend).await, owner("at once"));
+    assert!(holder.acquire(&node, LONG).is_done().await);
+    let waiter = client.waiter("at once", 1);
+    waiter.wait(New(NUMBER), LONG).queued().await;
+    let (mine, own) = (waiter.owner().clone(), Arc::clone(client.node()));
+    client.on_next_word(move || drop(mine.release(&own)));
+    // On a thread of its own: a node that waits for itself would never come back.
+    let released = tokio::task::spawn_blocking({
+        let runtime = tokio::runtime::Handle::current();
+        move || {
+            let _context = runtime.enter();
+            holder.release(&node)
+        }
+    });
+    let released = tokio::time::timeout(DEADLINE, released).await.expect("no deadlock");
+    assert!(released.expect("no panic").is_done().await);
+    assert_eq!(client.words().await.len(), 1);
+    assert!(waiter.seen().await.is_none());
     nothing_is_left(backend);
 }
