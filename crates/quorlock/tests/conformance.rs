@@ -1,76 +1,120 @@
 //! Every kind of node does the same: the conformance suite on each of them.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
+use quorlock::Settings;
 use quorlock::node::memory::MemoryNode;
 use quorlock::node::{self, ClientId, Node};
 use quorlock::runtime::{Runtime, TokioRuntime};
-use quorlock::{Settings, node::Failure};
 use quorlock_testkit::conformance::{Backend, CASES};
-use quorlock_testkit::{RedisServer, conformance};
+use quorlock_testkit::{RedisServer, Reply, conformance, eventually_async as eventually};
 
 struct Memory(Arc<MemoryNode>);
 
 impl Backend for Memory {
-    fn open(&self) -> Arc<dyn Node> {
+    async fn open(&self, _client: ClientId) -> Arc<dyn Node> {
         Arc::clone(&self.0) as Arc<dyn Node>
+    }
+
+    fn tells(&self) -> bool {
+        true
+    }
+
+    /// A listener that is not there any more is seen to be gone.
+    async fn gone(&self, _client: ClientId) {}
+
+    fn kept(&self) -> usize {
+        self.0.len()
     }
 }
 
-async fn memory() -> Option<Memory> {
+fn memory() -> Option<Memory> {
     Some(Memory(Arc::new(MemoryNode::new())))
 }
 
-/// Anything that is reached by a URL. Handles are opened and waited for beforehand, since a case
-/// asks for them without waiting.
-struct ByUrl<K> {
-    nodes: std::sync::Mutex<Vec<Arc<dyn Node>>>,
-    /// What has to live as long as the nodes.
-    _keep: K,
-}
-
-impl<K> Backend for ByUrl<K> {
-    fn open(&self) -> Arc<dyn Node> {
-        self.nodes.lock().expect("no test has failed here").pop().expect("two handles a case")
-    }
-}
-
-async fn by_url<K>(url: String, keep: K) -> Option<ByUrl<K>> {
+async fn by_url(url: &str, client: ClientId) -> Arc<dyn Node> {
     let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
-    let mut nodes = Vec::new();
-    for _ in 0..2 {
-        let node = node::open([&url], &Settings::default(), &runtime, ClientId::random(&*runtime))
-            .expect("a good URL")
-            .remove(0);
-        let ready: Result<(), Failure> = node.ready().await;
-        ready.expect("a node that is up");
-        nodes.push(node);
+    let nodes = node::open([url], &Settings::default(), &runtime, client);
+    let node = nodes.expect("a good URL").remove(0);
+    node.ready().await.expect("a node that is up");
+    node
+}
+
+/// A server that speaks as Redis does.
+struct Server(RedisServer);
+
+impl Backend for Server {
+    async fn open(&self, client: ClientId) -> Arc<dyn Node> {
+        by_url(&self.0.url(), client).await
     }
-    Some(ByUrl { nodes: std::sync::Mutex::new(nodes), _keep: keep })
+
+    fn tells(&self) -> bool {
+        true
+    }
+
+    async fn gone(&self, client: ClientId) {
+        let channel = format!("quorlock:inbox:{client}");
+        eventually("nobody listens", async || {
+            let listeners = self.0.command(&["PUBSUB", "NUMSUB", &channel]);
+            listeners == Reply::Array(vec![Reply::bulk(channel.as_bytes()), Reply::Int(0)])
+        })
+        .await;
+    }
+
+    fn kept(&self) -> usize {
+        match self.0.command(&["DBSIZE"]) {
+            Reply::Int(keys) => usize::try_from(keys).expect("a count"),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
-async fn redis() -> Option<ByUrl<RedisServer>> {
-    let server = RedisServer::start();
-    by_url(server.url(), server).await
+fn redis() -> Option<Server> {
+    Some(Server(RedisServer::start()))
 }
 
-/// A Valkey server has commands of its own for some verbs. `cargo xtask test` names one.
-async fn valkey() -> Option<ByUrl<RedisServer>> {
+/// `cargo xtask test` names a Valkey server.
+fn valkey() -> Option<Server> {
     let program = std::env::var_os("QUORLOCK_TEST_VALKEY")?;
-    let server = RedisServer::builder().program(program).start();
-    by_url(server.url(), server).await
+    Some(Server(RedisServer::builder().program(program).start()))
 }
 
-async fn sqlite() -> Option<ByUrl<tempfile::TempDir>> {
-    let directory = tempfile::tempdir().expect("a directory");
-    by_url(format!("sqlite:{}/locks.db", directory.path().display()), directory).await
+struct File(tempfile::TempDir);
+
+impl File {
+    fn path(&self) -> PathBuf {
+        self.0.path().join("locks.db")
+    }
 }
 
-conformance!(memory, super::memory().await);
-conformance!(redis, super::redis().await);
-conformance!(sqlite, super::sqlite().await);
-conformance!(valkey, super::valkey().await);
+impl Backend for File {
+    async fn open(&self, client: ClientId) -> Arc<dyn Node> {
+        by_url(&format!("sqlite:{}", self.path().display()), client).await
+    }
+
+    fn tells(&self) -> bool {
+        false
+    }
+
+    async fn gone(&self, _client: ClientId) {}
+
+    fn kept(&self) -> usize {
+        let file = rusqlite::Connection::open(self.path()).expect("the file");
+        let count = file.query_row("SELECT count(*) FROM lock", [], |row| row.get::<_, u32>(0));
+        count.expect("a number") as usize
+    }
+}
+
+fn sqlite() -> Option<File> {
+    Some(File(tempfile::tempdir().expect("a directory")))
+}
+
+conformance!(memory, super::memory());
+conformance!(redis, super::redis());
+conformance!(sqlite, super::sqlite());
+conformance!(valkey, super::valkey());
 
 /// Reads the kinds of nodes from the folders that hold them, and the tests from this very program:
 /// neither a new kind nor a new case can be forgotten.

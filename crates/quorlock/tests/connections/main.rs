@@ -5,6 +5,7 @@ mod coming_back;
 mod commands;
 #[path = "../logs/mod.rs"]
 mod logs;
+mod queues;
 mod secrets;
 mod turnpike;
 mod unfit;

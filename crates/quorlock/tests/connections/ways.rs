@@ -3,6 +3,7 @@
 use quorlock::Error;
 use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually};
 
+use crate::queues::{client, is_passed_on};
 use crate::{calls, exists, info, patient, text, trouble, works};
 
 #[tokio::test]
@@ -85,6 +86,7 @@ async fn follow_the_remedy(server: &RedisServer) {
     server.command(&["ACL", "LOG", "RESET"]);
     let locker = patient().nodes([&url]).connect().await.expect("a user with rights");
     works(&locker, server).await;
+    is_passed_on(&client(&url).await, &client(&url).await, "works in turn").await;
 
     // A connection that breaks is ended on the server by the next one, which needs a right as well.
     let killed = calls(server, "client|kill");

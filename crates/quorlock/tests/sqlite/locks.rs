@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use quorlock::node::{self, Answer, ClientId, Holder, Node};
+use quorlock::node::TicketNumber::{Agreed, New};
+use quorlock::node::{self, Answer, ClientId, Holder, Node, Ticket};
 use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
 use quorlock::{Error, Settings};
 use quorlock_testkit::conformance::owner;
@@ -89,6 +90,31 @@ async fn an_extension_counts_from_now_and_never_shortens() {
     assert_eq!(owner.seen(&node).await.unwrap().remaining, Some(LONG));
     assert!(owner.extend(&node, LONG / 2).is_done().await);
     assert_eq!(owner.seen(&node).await.unwrap().remaining, Some(LONG));
+}
+
+/// A file tells nobody of anything: whoever waits has to ask again, and holds nothing meanwhile.
+#[tokio::test]
+async fn whoever_waits_for_a_file_asks_again_and_lets_go_of_what_he_cannot_keep() {
+    let place = Place::new();
+    let (node, clock) = node_with_clock(&place).await;
+    let client = ClientId::random(&*clock);
+    let ticket = |number| Ticket { client, waiter: 1, number };
+    let (first, second) = (owner("a"), owner("a"));
+    assert!(first.wait(&node, LONG, ticket(New(7)), false).is_done().await);
+    let queued = second.wait(&node, LONG, ticket(Agreed(8)), false).queued().await;
+    assert_eq!((queued.number, queued.told), (8, false));
+    let record = queued.record.expect("a holder");
+    assert_eq!((record.token, record.remaining), (Some(first.token()), Some(LONG)));
+
+    clock.pass(LONG / 2);
+    assert!(first.wait(&node, LONG, ticket(New(7)), false).is_done().await);
+    assert_eq!(first.seen(&node).await.unwrap().remaining, Some(LONG));
+    let queued = first.wait(&node, LONG, ticket(New(7)), true).queued().await;
+    assert_eq!((queued.number, queued.record, queued.told), (7, None, false));
+    assert!(first.seen(&node).await.is_none());
+    assert!(second.wait(&node, LONG, ticket(Agreed(8)), true).is_done().await);
+    let queued = first.wait(&node, LONG, ticket(New(7)), true).queued().await;
+    assert_eq!(queued.record.expect("a holder").token, Some(second.token()));
 }
 
 #[tokio::test]

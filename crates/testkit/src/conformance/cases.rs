@@ -6,17 +6,13 @@ use std::time::Duration;
 
 use quorlock::node::Answer;
 
-use super::Backend;
+use super::client::open;
 use super::probe::owner;
-
-/// Longer than any test takes.
-const LONG: Duration = Duration::from_secs(30);
-/// Over before long.
-const SHORT: Duration = Duration::from_millis(20);
+use super::{Backend, LONG, SHORT};
 
 /// Acquire, then look.
 pub async fn a_free_name_is_granted_and_seen(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let owner = owner("free");
     assert!(owner.seen(&node).await.is_none());
     assert!(owner.acquire(&node, LONG).is_done().await);
@@ -27,7 +23,7 @@ pub async fn a_free_name_is_granted_and_seen(backend: &impl Backend) {
 
 /// A second owner comes too late.
 pub async fn a_taken_name_is_refused_and_nothing_changes(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let (first, second) = (owner("taken"), owner("taken"));
     assert!(first.acquire(&node, LONG / 2).is_done().await);
     let before = first.seen(&node).await.expect("a record");
@@ -39,7 +35,7 @@ pub async fn a_taken_name_is_refused_and_nothing_changes(backend: &impl Backend)
 
 /// Release, look, and acquire again.
 pub async fn a_release_by_the_owner_frees_the_name(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let (first, second) = (owner("freed"), owner("freed"));
     assert!(first.acquire(&node, LONG).is_done().await);
     assert!(first.release(&node).is_done().await);
@@ -49,7 +45,7 @@ pub async fn a_release_by_the_owner_frees_the_name(backend: &impl Backend) {
 
 /// Release of a name that nobody holds, and a second release.
 pub async fn a_release_of_nothing_is_refused(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let owner = owner("nothing");
     assert!(!owner.release(&node).is_done().await);
     assert!(owner.acquire(&node, LONG).is_done().await);
@@ -59,7 +55,7 @@ pub async fn a_release_of_nothing_is_refused(backend: &impl Backend) {
 
 /// Only the owner can release.
 pub async fn a_release_with_another_token_changes_nothing(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let (holder, stranger) = (owner("mine"), owner("mine"));
     assert!(holder.acquire(&node, LONG).is_done().await);
     let before = holder.seen(&node).await.expect("a record");
@@ -71,7 +67,7 @@ pub async fn a_release_with_another_token_changes_nothing(backend: &impl Backend
 
 /// Extend to a longer time.
 pub async fn an_extension_makes_the_record_last_longer(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let owner = owner("longer");
     assert!(owner.acquire(&node, LONG / 3).is_done().await);
     assert!(owner.extend(&node, LONG).is_done().await);
@@ -81,7 +77,7 @@ pub async fn an_extension_makes_the_record_last_longer(backend: &impl Backend) {
 
 /// Extend by less than is left.
 pub async fn an_extension_never_shortens_the_record(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let owner = owner("not shorter");
     assert!(owner.acquire(&node, LONG).is_done().await);
     assert!(owner.extend(&node, SHORT).is_done().await);
@@ -91,7 +87,7 @@ pub async fn an_extension_never_shortens_the_record(backend: &impl Backend) {
 
 /// Only the owner can extend.
 pub async fn an_extension_with_another_token_changes_nothing(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let (holder, stranger) = (owner("foreign"), owner("foreign"));
     assert!(holder.acquire(&node, LONG / 2).is_done().await);
     assert!(!stranger.extend(&node, LONG).is_done().await);
@@ -102,7 +98,7 @@ pub async fn an_extension_with_another_token_changes_nothing(backend: &impl Back
 
 /// Extend what is not there.
 pub async fn an_extension_never_creates_a_record(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let owner = owner("not there");
     assert!(!owner.extend(&node, LONG).is_done().await);
     assert!(owner.seen(&node).await.is_none());
@@ -110,7 +106,7 @@ pub async fn an_extension_never_creates_a_record(backend: &impl Backend) {
 
 /// The holder died: somebody else gets the name after the TTL.
 pub async fn an_expired_record_is_free(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let (dead, next) = (owner("dead"), owner("dead"));
     assert!(dead.acquire(&node, SHORT).is_done().await);
     while !next.acquire(&node, LONG).is_done().await {
@@ -121,7 +117,7 @@ pub async fn an_expired_record_is_free(backend: &impl Backend) {
 
 /// A holder that comes back too late.
 pub async fn an_expired_owner_cannot_touch_the_next_record(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let (late, next) = (owner("late"), owner("late"));
     assert!(late.acquire(&node, SHORT).is_done().await);
     while late.seen(&node).await.is_some() {
@@ -139,7 +135,7 @@ pub async fn an_expired_owner_cannot_touch_the_next_record(backend: &impl Backen
 
 /// Names that a careless node would mix up.
 pub async fn odd_names_are_told_apart_exactly(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let long = [b'x'; quorlock::MAX_NAME_BYTES];
     let names: [&[u8]; 17] = [
         b"a",
@@ -174,7 +170,7 @@ pub async fn odd_names_are_told_apart_exactly(backend: &impl Backend) {
 
 /// Nothing is waited for in between, so that only the node's own order can make this right.
 pub async fn calls_take_effect_in_the_order_of_submission(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     for _ in 0..50 {
         let (first, second) = (owner("order"), owner("order"));
         let acquired = first.acquire(&node, LONG);
@@ -194,7 +190,7 @@ pub async fn calls_take_effect_in_the_order_of_submission(backend: &impl Backend
 
 /// Two processes, one authority.
 pub async fn two_handles_share_one_record(backend: &impl Backend) {
-    let (here, there) = (backend.open(), backend.open());
+    let (here, there) = (open(backend).await, open(backend).await);
     let (first, second) = (owner("shared"), owner("shared"));
     assert!(first.acquire(&here, LONG).is_done().await);
     assert!(!second.acquire(&there, LONG).is_done().await);
@@ -207,7 +203,7 @@ pub async fn two_handles_share_one_record(backend: &impl Backend) {
 
 /// Many names at once, each answered with its own answer.
 pub async fn every_call_of_a_burst_is_answered(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let owners: Vec<_> = (0..500).map(|number| owner(format!("burst/{number}"))).collect();
     let taken: Vec<_> = owners.iter().step_by(3).map(|owner| owner.acquire(&node, LONG)).collect();
     for probe in taken {
@@ -222,7 +218,7 @@ pub async fn every_call_of_a_burst_is_answered(backend: &impl Backend) {
 
 /// A caller that goes away does not take its request with it.
 pub async fn a_round_that_nobody_waits_for_still_runs(backend: &impl Backend) {
-    let node = backend.open();
+    let node = open(backend).await;
     let owner = owner("forgotten");
     drop(owner.acquire(&node, LONG));
     drop(owner.release(&node));

@@ -6,19 +6,39 @@
 //! kind of node has no such line.
 
 mod cases;
+mod client;
 mod probe;
+mod queues;
 
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
-use quorlock::node::Node;
+use quorlock::node::{ClientId, Node};
 
 pub use cases::*;
+pub use client::{Client, Waiter, Word};
 pub use probe::{Owner, Probe, owner};
+pub use queues::*;
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(30);
+/// Over before long.
+const SHORT: Duration = Duration::from_millis(20);
 
 /// One authority, and the means to talk to it.
 pub trait Backend {
-    /// A new handle of the same authority, as another process would have.
-    fn open(&self) -> Arc<dyn Node>;
+    /// A new handle of the same authority, as another process would have, once it can be used.
+    fn open(&self, client: ClientId) -> impl Future<Output = Arc<dyn Node>>;
+
+    /// Whether its nodes keep queues, and send word of grants.
+    fn tells(&self) -> bool;
+
+    /// Ends when the authority knows that no handle of `client` is left.
+    fn gone(&self, client: ClientId) -> impl Future<Output = ()>;
+
+    /// How much it keeps, be it records or queues.
+    fn kept(&self) -> usize;
 }
 
 /// Makes the tests of all cases for one backend: `conformance!(memory, make())`, where `make()`
@@ -55,6 +75,24 @@ macro_rules! conformance {
             two_handles_share_one_record
             every_call_of_a_burst_is_answered
             a_round_that_nobody_waits_for_still_runs
+            waiting_for_a_free_name_is_granted_at_once
+            waiting_for_a_taken_name_tells_who_has_it
+            waiting_for_what_is_ours_keeps_it_longer_and_never_shorter
+            turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else
+            word_of_a_grant_names_the_latest_request
+            the_lease_of_a_grant_lasts_as_long_as_the_latest_request_asked_for
+            whoever_has_passed_the_lock_on_cannot_touch_it
+            a_ticket_that_was_given_up_is_passed_over
+            a_client_that_is_gone_is_passed_over
+            a_record_that_ran_out_goes_to_the_first_in_line_whoever_asks
+            a_new_ticket_pushes_nobody_aside_and_an_agreed_one_stands_where_it_says
+            repeating_a_wait_changes_nothing
+            yielding_lets_whoever_stands_before_us_have_it_and_keeps_our_place
+            yielding_keeps_what_nobody_before_us_waits_for
+            yielding_to_a_client_that_is_gone_keeps_the_lock
+            a_release_does_not_pass_the_lock_on_to_its_own_ticket
+            waiters_of_one_client_are_told_apart
+            whoever_is_told_may_ask_the_node_at_once
         ] }
     };
     ($backend:ident, $make:expr) => {

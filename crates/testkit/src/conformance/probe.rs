@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorlock::node::{Answer, Call, Failure, Node, Record, Request, Round, Verb};
+use quorlock::node::{Answer, Call, Failure, Node, Queued, Record, Request, Round, Ticket, Verb};
 use quorlock::runtime::{Moment, Runtime, TokioRuntime};
 use quorlock::{Name, Token};
 use tokio::sync::Notify;
@@ -26,6 +26,7 @@ enum Ask {
     Acquire(Duration),
     Extend(Duration),
     Release,
+    Wait { ttl: Duration, ticket: Ticket, yielding: bool },
     Inspect,
 }
 
@@ -62,6 +63,17 @@ impl Owner {
         self.ask(node, Ask::Release)
     }
 
+    /// Asks `node` for the name, or for a place in its queue.
+    pub fn wait(
+        &self,
+        node: &Arc<dyn Node>,
+        ttl: Duration,
+        ticket: Ticket,
+        yielding: bool,
+    ) -> Arc<Probe> {
+        self.ask(node, Ask::Wait { ttl, ticket, yielding })
+    }
+
     /// Asks `node` who holds the name.
     pub fn inspect(&self, node: &Arc<dyn Node>) -> Arc<Probe> {
         self.ask(node, Ask::Inspect)
@@ -76,6 +88,12 @@ impl Owner {
             Answer::Seen(record) => record,
             other => panic!("a look was answered with {other:?}"),
         }
+    }
+
+    /// What proves that a record is this owner's.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.token
     }
 
     fn ask(&self, node: &Arc<dyn Node>, ask: Ask) -> Arc<Probe> {
@@ -110,6 +128,23 @@ impl Probe {
         tokio::time::timeout(DEADLINE, said).await.expect("an answer")
     }
 
+    /// When it was asked.
+    #[must_use]
+    pub fn sent(&self) -> Moment {
+        self.sent
+    }
+
+    /// Our place in the queue.
+    ///
+    /// # Panics
+    /// If we have none.
+    pub async fn queued(&self) -> Queued {
+        match self.answer().await {
+            Answer::Queued(queued) => queued,
+            other => panic!("not a place in the queue: {other:?}"),
+        }
+    }
+
     /// Whether the node did it.
     ///
     /// # Panics
@@ -137,6 +172,7 @@ impl Round for Probe {
                 let until = Some(self.sent.after(Duration::from_secs(60)));
                 Verb::Release { token, until }
             }
+            Ask::Wait { ttl, ticket, yielding } => Verb::Wait { token, ttl, ticket, yielding },
             Ask::Inspect => Verb::Inspect,
         };
         Request { name: &self.name, sent: self.sent, verb }

@@ -18,12 +18,12 @@ use quorlock_protocol::Drift;
 ///
 /// Its time is that of the requests: each tells when it was sent. Word of grants goes to listeners
 /// that are still there.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct MemoryNode {
     records: Mutex<Records>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Records {
     by_name: HashMap<Vec<u8>, Kept>,
     /// None of them is empty.
@@ -34,7 +34,6 @@ struct Records {
     sweep_at: usize,
 }
 
-#[derive(Debug)]
 struct Kept {
     token: Vec<u8>,
     expires: Moment,
@@ -59,6 +58,20 @@ impl MemoryNode {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// How many records and queues it keeps. Records that have run out are among them until they
+    /// are found to be in the way.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let records = locked(&self.records);
+        records.by_name.len() + records.queues.len()
+    }
+
+    /// Whether it keeps nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 
@@ -90,8 +103,9 @@ impl Node for MemoryNode {
     }
 }
 
-impl fmt::Debug for Listener {
+impl fmt::Debug for MemoryNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener").field("node", &self.node).finish_non_exhaustive()
+        // Not what it keeps: tokens are secret.
+        f.debug_struct("MemoryNode").field("len", &self.len()).finish_non_exhaustive()
     }
 }

@@ -12,7 +12,7 @@ const LEASES_UNTIL_FORGOTTEN: u32 = 3;
 const LEAST_UNTIL_FORGOTTEN: Duration = Duration::from_secs(3);
 
 /// Who waits for a lock, in the order of their turns.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Queue {
     /// By number and token, so that two tickets with one number stand in the same order everywhere.
     places: BTreeMap<(u64, Vec<u8>), Place>,
@@ -21,7 +21,6 @@ pub(super) struct Queue {
 }
 
 /// What the latest request with a ticket said, all of it from that one request.
-#[derive(Debug)]
 pub(super) struct Place {
     pub(super) ticket: Ticket,
     pub(super) ttl: Duration,

@@ -166,3 +166,114 @@ impl Kept {
         Record::new(&self.token, Some(self.expires.since(now)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Weak};
+    use std::time::Duration;
+
+    use super::super::Listener;
+    use super::*;
+    use crate::name::Name;
+    use crate::node::{ClientId, Inbox, Ticket, TicketNumber};
+    use crate::runtime::TokioRuntime;
+
+    struct Deaf;
+
+    impl Inbox for Deaf {
+        fn granted(&self, _node: usize, _waiter: u64, _sent: Moment) {}
+        fn interrupted(&self, _node: usize) {}
+    }
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn second(second: u64) -> Moment {
+        Moment::from_nanos(second * 1_000_000_000)
+    }
+
+    struct Node {
+        records: Records,
+        name: Name,
+        ticket: Ticket,
+        _inbox: Arc<Deaf>,
+    }
+
+    impl Node {
+        fn new() -> Self {
+            let client = ClientId::random(&TokioRuntime::current());
+            let inbox = Arc::new(Deaf);
+            let mut records = Records::default();
+            let listener = Listener { node: 0, inbox: Arc::downgrade(&inbox) as Weak<dyn Inbox> };
+            records.listeners.insert(client, listener);
+            let ticket = Ticket { client, waiter: 1, number: TicketNumber::New(1) };
+            Self { records, name: Name::new("n").unwrap(), ticket, _inbox: inbox }
+        }
+
+        fn ask(&mut self, at: Moment, verb: Verb<'_>) -> (Answer, Option<Moment>) {
+            let request = Request { name: &self.name, sent: at, verb };
+            let (answer, word) = self.records.answer(&request);
+            (answer, word.map(|word| word.sent))
+        }
+
+        fn wait(&mut self, at: Moment, token: &Token) -> Answer {
+            let verb = Verb::Wait { token, ttl: TTL, ticket: self.ticket, yielding: false };
+            self.ask(at, verb).0
+        }
+
+        fn left(&mut self, at: Moment) -> Option<Duration> {
+            match self.ask(at, Verb::Inspect) {
+                (Answer::Seen(record), None) => record.and_then(|record| record.remaining),
+                other => panic!("{:?}", other.0),
+            }
+        }
+    }
+
+    fn tokens() -> [Token; 2] {
+        [(); 2].map(|()| Token::random(&TokioRuntime::current()))
+    }
+
+    /// The release was made before the ticket was asked for, and came after it.
+    #[tokio::test]
+    async fn a_grant_lasts_as_long_as_its_holder_believes() {
+        let ([first, next], mut node) = (tokens(), Node::new());
+        assert!(matches!(node.wait(second(1), &first), Answer::Done));
+        assert!(matches!(node.wait(second(5), &next), Answer::Queued(_)));
+        let (_, word) = node.ask(second(2), Verb::Release { token: &first, until: None });
+        assert_eq!(word, Some(second(5)));
+        assert_eq!(node.left(second(5)), Some(TTL));
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_nobody_asks_after_is_forgotten() {
+        for (released_at, served) in [(second(31), true), (second(32), false)] {
+            let ([first, next], mut node) = (tokens(), Node::new());
+            assert!(matches!(node.wait(second(1), &first), Answer::Done));
+            assert!(matches!(node.wait(second(2), &next), Answer::Queued(_)));
+            for at in [9, 18, 27] {
+                node.ask(second(at), Verb::Extend { token: &first, ttl: TTL });
+            }
+            let (_, word) = node.ask(released_at, Verb::Release { token: &first, until: None });
+            assert_eq!(word.is_some(), served, "{released_at:?}");
+            assert_eq!(node.left(released_at).is_some(), served);
+            assert!(node.records.queues.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_nobody_comes_back_for_is_swept_out() {
+        let ([first, next], mut node) = (tokens(), Node::new());
+        for number in 0..FIRST_SWEEP {
+            node.name = Name::new(format!("abandoned/{number}")).unwrap();
+            node.wait(second(1), &first);
+            node.wait(second(1), &next);
+        }
+        assert_eq!(node.records.by_name.len() + node.records.queues.len(), 2 * FIRST_SWEEP);
+        node.name = Name::new("later").unwrap();
+        let at = second(100);
+        while node.records.by_name.len() + node.records.queues.len() > FIRST_SWEEP {
+            let name = node.records.by_name.len();
+            node.name = Name::new(format!("later/{name}")).unwrap();
+            assert!(matches!(node.wait(at, &first), Answer::Done));
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! Queues on real servers: word over the connection of the commands, rights, and what is left behind.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use quorlock::Settings;
+use quorlock::node::TicketNumber::{Agreed, New};
+use quorlock::node::{self, Answer, ClientId, FailureKind};
+use quorlock::runtime::{Moment, Runtime, TokioRuntime};
+use quorlock_testkit::conformance::{Client, Waiter, Word, owner};
+use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually_async as eventually};
+
+use crate::logs::Logs;
+use crate::{calls, connections, exists, text};
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A client with a connection of its own.
+pub(crate) async fn client(url: &str) -> Client {
+    let (id, client) = unconnected(url);
+    client.node().ready().await.unwrap_or_else(|why| panic!("{id}: {why}"));
+    client
+}
+
+fn unconnected(url: &str) -> (ClientId, Client) {
+    with_prefix(url, "")
+}
+
+fn with_prefix(url: &str, prefix: &str) -> (ClientId, Client) {
+    let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
+    let id = ClientId::random(&*runtime);
+    let mut settings = Settings::default();
+    settings.connect_limit = DEADLINE;
+    settings.node_limit = Duration::from_secs(2);
+    settings.prefix = prefix.as_bytes().to_vec();
+    let node = node::open([url], &settings, &runtime, id).expect("a good URL").remove(0);
+    (id, Client::with(id, node))
+}
+
+/// Lets one client wait for what another holds, and sees the lock passed on.
+pub(crate) async fn is_passed_on(from: &Client, to: &Client, name: &str) {
+    let (first, second) = (from.waiter(name, 1), to.waiter(name, 2));
+    assert!(first.wait(New(1), LONG).is_done().await);
+    let asked = second.wait(New(1), LONG);
+    assert!(asked.queued().await.told);
+    assert!(first.release().await);
+    assert_eq!(to.words().await, [second.word_for(&asked)]);
+    assert!(second.release().await);
+}
+
+async fn failure(waiter: &Waiter<'_>) -> (FailureKind, String) {
+    match waiter.wait(New(1), LONG).answer().await {
+        Answer::Failed(why) => (why.kind(), why.to_string()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A user with the rights that locks need, queues apart, and some more.
+fn url_of_user(server: &RedisServer, more: &[&str]) -> String {
+    let rights = "on >wonderland ~* +hello +info +client|kill +select +set +get +del +pttl +pexpire \
+                  +type +eval +evalsha +script|load";
+    let mut command = vec!["ACL", "SETUSER", "alice", "resetchannels"];
+    command.extend(rights.split_whitespace());
+    command.extend(more);
+    assert_eq!(server.command(&command), Reply::Simple("OK".into()));
+    format!("redis://alice:wonderland@{}", server.addr())
+}
+
+const QUEUE_RIGHTS: [&str; 8] =
+    ["+zadd", "+zrange", "+zscore", "+zpopmin", "+zrem", "+hset", "+hget", "+hdel"];
+
+#[tokio::test]
+async fn word_comes_over_the_connection_of_the_commands() {
+    for server in [
+        RedisServer::start(),
+        RedisServer::builder().tls().start(),
+        RedisServer::builder().unix_socket().start(),
+    ] {
+        let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
+        for _ in 0..3 {
+            is_passed_on(&holder, &waiter, "one connection").await;
+            is_passed_on(&waiter, &holder, "one connection").await;
+            is_passed_on(&waiter, &waiter, "to oneself").await;
+        }
+        assert_eq!(connections(&server).len(), 2);
+        assert_eq!(holder.interruptions() + waiter.interruptions(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_is_connected_again_is_told_so_and_hears_again() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(server.addr());
+    let (holder, waiter) = (client(&server.url()).await, client(&proxy.url()).await);
+    for times in 1..=3 {
+        proxy.cut();
+        eventually("told", async || waiter.interruptions() == times).await;
+        is_passed_on(&holder, &waiter, "again").await;
+    }
+    assert_eq!(waiter.interruptions(), 3);
+    assert_eq!(holder.interruptions(), 0);
+}
+
+/// Its ticket is still there, and so is its old connection, as far as the server knows.
+#[tokio::test]
+async fn word_that_got_lost_with_a_connection_is_found_by_asking_again() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(server.addr());
+    let (holder, client) = (client(&server.url()).await, client(&proxy.url()).await);
+    let (first, second) = (holder.waiter("lost", 1), client.waiter("lost", 1));
+    assert!(first.wait(New(1), LONG).is_done().await);
+    let number = second.wait(New(1), LONG).queued().await.number;
+    proxy.lose_replies(true);
+    assert!(first.release().await);
+    eventually("the word is lost", async || proxy.lost() > 0).await;
+    proxy.lose_replies(false);
+    proxy.cut();
+    eventually("told", async || client.interruptions() == 1).await;
+    assert!(second.wait(Agreed(number), LONG).is_done().await);
+    assert_eq!(client.words().await, []);
+    assert!(second.release().await);
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+}
+
+/// The greeting and what follows are read together, and the word is cut in two.
+#[tokio::test]
+async fn word_that_comes_right_behind_the_greeting_is_heard() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let addr = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        answer_and_tell(&mut client);
+    });
+    let (_, client) = unconnected(&format!("redis://{addr}"));
+    client.node().ready().await.expect("it greets");
+    let word = |waiter, sent| Word { waiter, sent: Moment::from_nanos(sent) };
+    // What asks for them is answered behind them.
+    assert_eq!(client.words().await, [word(7, 8), word(9, 1_011)]);
+}
+
+fn answer_and_tell(client: &mut TcpStream) {
+    let mut said = Vec::new();
+    let mut until = |client: &mut TcpStream, what: &[u8]| {
+        while !said.windows(what.len()).any(|window| window == what) {
+            let mut buffer = [0; 4_096];
+            let length = client.read(&mut buffer).expect("more of it");
+            said.extend_from_slice(&buffer[..length]);
+        }
+        said.clear();
+    };
+    let message =
+        |text: &str| format!(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n{text}\r\n", text.len());
+    let whole = message("7 8");
+    let halves = message("9 1011");
+    let (first, second) = halves.split_at(halves.len() - 4);
+    until(client, b"quorlock:inbox:");
+    let greeting = "%2\r\n$2\r\nid\r\n:7\r\n$4\r\nrole\r\n$6\r\nmaster\r\n+OK\r\n\
+                    $11\r\nrun_id:fake\r\n+\r\n+\r\n+\r\n+\r\n";
+    let subscribed = ">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
+    let all = format!("{greeting}{subscribed}{whole}{first}");
+    client.write_all(all.as_bytes()).expect("a listener");
+    until(client, b"EVALSHA");
+    client.write_all(format!("{second}*1\r\n$4\r\nnone\r\n").as_bytes()).expect("a listener");
+    until(client, b"that never comes");
+}
+
+#[tokio::test]
+async fn messages_that_make_no_sense_are_ignored_and_not_shown() {
+    let logs = Logs::new();
+    let server = RedisServer::start();
+    let (holder, (id, waiter)) = (client(&server.url()).await, unconnected(&server.url()));
+    waiter.node().ready().await.expect("up");
+    let first = holder.waiter("noise", 1);
+    assert!(first.wait(New(1), LONG).is_done().await);
+    let token = text(&server, &["GET", "noise"]);
+    for message in ["", "1", "x y", "1 2 3", &token, &format!("1 {token}")] {
+        let heard = server.command(&["PUBLISH", &format!("quorlock:inbox:{id}"), message]);
+        assert_eq!(heard, Reply::Int(1));
+    }
+    assert_eq!(waiter.words().await, []);
+    assert!(first.release().await);
+    is_passed_on(&holder, &waiter, "noise").await;
+    let lines = logs.lines();
+    assert_eq!(lines.iter().filter(|line| line.contains("makes no sense")).count(), 6);
+    assert!(lines.iter().all(|line| !line.contains(&token)), "{lines:?}");
+}
+
+/// Neither does anything about a queue: not the words, not the tickets, not the scripts.
+#[tokio::test]
+async fn nothing_that_is_said_about_a_queue_shows_a_token() {
+    let logs = Logs::new();
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
+    let (first, second) = (holder.waiter("shown", 1), waiter.waiter("shown", 1));
+    assert!(first.wait(New(1), LONG).is_done().await);
+    let probe = second.wait(New(1), LONG);
+    let queued = probe.queued().await;
+    let tokens = [first.owner().token().text(), second.owner().token().text()];
+    let mut said = logs.lines();
+    said.push(format!("{queued:?} {probe:?} {first:?} {:?}", waiter.node()));
+    for said in said {
+        for token in &tokens {
+            let token = String::from_utf8_lossy(token);
+            assert!(!said.contains(&*token), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_may_not_listen_asks_again_instead() {
+    let logs = Logs::new();
+    let server = RedisServer::start();
+    let mut rights = QUEUE_RIGHTS.to_vec();
+    rights.extend(["+publish", "+subscribe"]);
+    let url = url_of_user(&server, &rights);
+    let (deaf, other) = (client(&url).await, client(&server.url()).await);
+    let (first, second) = (other.waiter("deaf", 1), deaf.waiter("deaf", 1));
+    assert!(first.wait(New(1), LONG).is_done().await);
+    let queued = second.wait(New(1), LONG).queued().await;
+    assert!(!queued.told && queued.record.is_some());
+    assert!(first.release().await);
+    assert!(second.wait(New(1), LONG).is_done().await, "it is free, and not kept for the deaf");
+    assert!(second.owner().extend(deaf.node(), LONG).is_done().await);
+    assert!(second.release().await);
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+
+    server.command(&["CLIENT", "KILL", "USER", "alice"]);
+    eventually("back", async || deaf.interruptions() == 1).await;
+    let warnings = || logs.lines().into_iter().filter(|line| line.contains("word of grants"));
+    assert_eq!(warnings().count(), 1, "once is enough: {:?}", logs.lines());
+    assert!(logs.warns_of("&quorlock:inbox:*"), "{:?}", logs.lines());
+}
+
+#[tokio::test]
+async fn whoever_has_no_rights_to_queues_locks_and_releases_all_the_same() {
+    let server = RedisServer::start();
+    let (limited, other) = (client(&url_of_user(&server, &[])).await, client(&server.url()).await);
+    let plain = owner("plain");
+    assert!(plain.acquire(limited.node(), LONG).is_done().await);
+    assert!(plain.extend(limited.node(), LONG).is_done().await);
+    assert!(plain.release(limited.node()).is_done().await);
+    assert!(!plain.release(limited.node()).is_done().await);
+    assert!(!exists(&server, "plain"));
+
+    // Not even from what others have queued up for: they find it free when they ask again.
+    assert!(plain.acquire(limited.node(), LONG).is_done().await);
+    let waiter = other.waiter("plain", 1);
+    let number = waiter.wait(New(1), LONG).queued().await.number;
+    assert!(plain.release(limited.node()).is_done().await);
+    assert!(!exists(&server, "plain"));
+    assert!(waiter.wait(Agreed(number), LONG).is_done().await);
+
+    let (kind, why) = failure(&limited.waiter("plain", 1)).await;
+    assert_eq!(kind, FailureKind::Unfit, "{why}");
+    assert!(why.contains("+zadd") && why.contains("&quorlock:inbox:*"), "{why}");
+    assert!(waiter.release().await);
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+}
+
+/// It cannot tell anybody of a grant, so it must not make one, nor empty the queue.
+#[tokio::test]
+async fn whoever_may_not_tell_others_leaves_the_lock_free_and_the_queue_alone() {
+    let server = RedisServer::start();
+    let mute = client(&url_of_user(&server, &QUEUE_RIGHTS)).await;
+    let other = client(&server.url()).await;
+    let holder = mute.waiter("mute", 1);
+    assert!(holder.wait(New(1), LONG).is_done().await);
+    let waiters = [1, 2, 3].map(|waiter| other.waiter("mute", waiter));
+    for waiter in &waiters {
+        waiter.wait(New(1), LONG).queued().await;
+    }
+    assert!(holder.release().await);
+    assert!(!exists(&server, "mute"));
+    assert_eq!(other.words().await, []);
+    let queue = |member: &Waiter<'_>| {
+        let token = member.owner().token().text().to_vec();
+        let command: [&[u8]; 3] = [b"ZSCORE", b"mute:quorlock:queue", &token];
+        server.command(&command) != Reply::Bulk(None)
+    };
+    assert_eq!([queue(&waiters[1]), queue(&waiters[2])], [true, true]);
+    let (kind, why) = failure(&holder).await;
+    assert!(kind == FailureKind::Unfit && why.contains("+publish"), "{why}");
+    assert!(!exists(&server, "mute"), "a grant that nobody knows of");
+}
+
+#[tokio::test]
+async fn a_holder_by_other_hands_has_no_token_that_could_be_read() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    server.command(&["SET", "theirs", "0123456789abcdef", "NX", "PX", "20000"]);
+    let waiter = client.waiter("theirs", 1);
+    let record = waiter.wait(New(1), LONG).queued().await.record.expect("a holder");
+    assert_eq!(record.token, None);
+    assert!(record.remaining.is_some_and(|left| left > Duration::from_secs(5)), "{record:?}");
+    server.command(&["PERSIST", "theirs"]);
+    let record = waiter.wait(New(1), LONG).queued().await.record.expect("a holder");
+    assert_eq!(record.remaining, None, "for ever");
+    server.command(&["DEL", "theirs"]);
+    assert!(waiter.wait(New(1), LONG).is_done().await);
+}
+
+#[tokio::test]
+async fn a_key_that_is_no_lock_has_no_queue() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    server.command(&["LPUSH", "list", "x"]);
+    server.command(&["SET", "long", &"x".repeat(5_000)]);
+    for (name, says) in [("list", "not a lock"), ("long", "5000 bytes")] {
+        let (kind, why) = failure(&client.waiter(name, 1)).await;
+        assert_eq!(kind, FailureKind::WrongType, "{why}");
+        assert!(why.contains(says) && !why.contains("xxx"), "{why}");
+    }
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(2));
+}
+
+#[tokio::test]
+async fn a_queue_that_everybody_has_left_without_a_word_goes_by_itself() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let holder = client.waiter("left", 1);
+    assert!(holder.wait(New(1), LONG).is_done().await);
+    let ends = |within: [u64; 2]| {
+        for key in ["left:quorlock:queue", "left:quorlock:waiters"] {
+            let Reply::Int(left) = server.command(&["PTTL", key]) else { panic!("no number") };
+            let left = u64::try_from(left).expect("an end");
+            assert!(left > within[0] && left <= within[1], "{key}: {left} ms, not {within:?}");
+        }
+    };
+    client.waiter("left", 2).wait(New(1), Duration::from_millis(10)).queued().await;
+    ends([1_000, 3_000]);
+    let waiter = client.waiter("left", 3);
+    waiter.wait(New(1), LONG).queued().await;
+    ends([60_000, 90_000]);
+    // Somebody with a shorter lease does not end it for the others.
+    client.waiter("left", 4).wait(New(1), Duration::from_millis(10)).queued().await;
+    ends([60_000, 90_000]);
+}
+
+#[tokio::test]
+async fn a_prefix_stands_before_the_keys_of_a_queue() {
+    let server = RedisServer::start();
+    let (_, client) = with_prefix(&server.url(), "locks:");
+    client.node().ready().await.expect("up");
+    assert!(client.waiter("mine", 1).wait(New(1), LONG).is_done().await);
+    client.waiter("mine", 2).wait(New(1), LONG).queued().await;
+    for key in ["locks:mine", "locks:mine:quorlock:queue", "locks:mine:quorlock:waiters"] {
+        assert!(exists(&server, key), "{key}");
+    }
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(3));
+}
+
+#[tokio::test]
+async fn a_script_for_waiting_that_was_forgotten_is_sent_again() {
+    let server = RedisServer::start();
+    let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
+    server.command(&["SCRIPT", "FLUSH"]);
+    is_passed_on(&holder, &waiter, "forgotten").await;
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+}
+
+/// The release finds its script, the request before it does not: sent again, it would come after the
+/// release, and nobody would ever take it back.
+#[tokio::test]
+async fn a_wait_that_was_taken_back_is_not_sent_again_behind_its_release() {
+    let server = RedisServer::start();
+    let (client, other) = (client(&server.url()).await, client(&server.url()).await);
+    server.command(&["SCRIPT", "FLUSH"]);
+    assert!(!owner("known again").release(other.node()).is_done().await);
+    let waiter = client.waiter("taken back", 1);
+    let waited = waiter.wait(New(1), LONG);
+    let released = waiter.owner().release(client.node());
+    assert!(!released.is_done().await);
+    assert!(
+        matches!(waited.answer().await, Answer::Failed(why) if why.kind() == FailureKind::Rejected)
+    );
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+}
+
+/// What a release with nobody waiting costs, in commands.
+#[tokio::test]
+async fn a_release_without_a_queue_looks_for_one_once() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let plain = owner("plain");
+    assert!(plain.acquire(client.node(), LONG).is_done().await);
+    assert!(plain.release(client.node()).is_done().await);
+    assert!(!plain.release(client.node()).is_done().await);
+    let counts = ["get", "del", "zpopmin", "zrem", "hget", "hdel", "publish"];
+    assert_eq!(counts.map(|command| calls(&server, command)), [2, 1, 1, 1, 0, 0, 0]);
+}

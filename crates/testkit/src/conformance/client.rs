@@ -1,0 +1,179 @@
+//! A process that waits for locks, as nodes see it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use quorlock::node::{ClientId, Inbox, Node, Record, Ticket, TicketNumber};
+use quorlock::runtime::{Moment, TokioRuntime};
+
+use super::Backend;
+use super::probe::{Owner, Probe, owner};
+
+/// What the clients call the node: not a number that anything starts at.
+const NODE: usize = 3;
+
+/// A client with a handle of its own, and all that it was told.
+pub struct Client {
+    id: ClientId,
+    node: Arc<dyn Node>,
+    heard: Arc<Heard>,
+}
+
+/// Word of a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Word {
+    /// Which of the client's tickets was served.
+    pub waiter: u64,
+    /// What is said of when it was asked for.
+    pub sent: Moment,
+}
+
+#[derive(Default)]
+struct Heard {
+    words: Mutex<Vec<Word>>,
+    interruptions: Mutex<usize>,
+    then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+/// One of a client's tickets.
+#[derive(Debug)]
+pub struct Waiter<'a> {
+    client: &'a Client,
+    owner: Owner,
+    waiter: u64,
+}
+
+/// A handle for whoever wants to hear nothing.
+pub(super) async fn open(backend: &impl Backend) -> Arc<dyn Node> {
+    backend.open(ClientId::random(&TokioRuntime::current())).await
+}
+
+impl Client {
+    /// A client of that authority.
+    pub async fn of(backend: &impl Backend) -> Self {
+        let id = ClientId::random(&TokioRuntime::current());
+        Self::with(id, backend.open(id).await)
+    }
+
+    /// A client with a handle that was opened for it.
+    #[must_use]
+    pub fn with(id: ClientId, node: Arc<dyn Node>) -> Self {
+        let heard = Arc::new(Heard::default());
+        let inbox = Arc::downgrade(&heard);
+        node.listen(id, NODE, inbox);
+        Self { id, node, heard }
+    }
+
+    /// A ticket for `name` that is not in any queue yet. No two of one client have the same
+    /// `waiter`.
+    #[must_use]
+    pub fn waiter(&self, name: &str, waiter: u64) -> Waiter<'_> {
+        Waiter { client: self, owner: owner(name), waiter }
+    }
+
+    /// What word there has been since the last time. What the node had sent before this was called
+    /// has come when this returns: it answers in between.
+    pub async fn words(&self) -> Vec<Word> {
+        owner("looked at").seen(&self.node).await;
+        std::mem::take(&mut *locked(&self.heard.words))
+    }
+
+    /// Does something as soon as the next word comes, while it is being told.
+    pub fn on_next_word(&self, then: impl FnOnce() + Send + 'static) {
+        *locked(&self.heard.then) = Some(Box::new(then));
+    }
+
+    /// How often it was told that word may have got lost.
+    #[must_use]
+    pub fn interruptions(&self) -> usize {
+        *locked(&self.heard.interruptions)
+    }
+
+    /// Its handle.
+    #[must_use]
+    pub fn node(&self) -> &Arc<dyn Node> {
+        &self.node
+    }
+
+    /// Ends the client, as the end of its process would, and waits until the authority knows.
+    pub async fn leave(self, backend: &impl Backend) {
+        let id = self.id;
+        drop(self);
+        backend.gone(id).await;
+    }
+}
+
+impl Waiter<'_> {
+    /// Asks for the lock, or for a place in its queue.
+    #[must_use = "only the answer tells that it was done"]
+    pub fn wait(&self, number: TicketNumber, ttl: Duration) -> Arc<Probe> {
+        self.owner.wait(&self.client.node, ttl, self.ticket(number), false)
+    }
+
+    /// The same, but lets others have the lock who stand before us.
+    #[must_use = "only the answer tells that it was done"]
+    pub fn yielding(&self, number: TicketNumber, ttl: Duration) -> Arc<Probe> {
+        self.owner.wait(&self.client.node, ttl, self.ticket(number), true)
+    }
+
+    /// Gives the lock or the place back, and returns whether it was the lock.
+    pub async fn release(&self) -> bool {
+        self.owner.release(&self.client.node).is_done().await
+    }
+
+    /// Who holds the lock.
+    pub async fn seen(&self) -> Option<Record> {
+        self.owner.seen(&self.client.node).await
+    }
+
+    /// Whether this ticket has the lock.
+    pub async fn holds(&self) -> bool {
+        self.seen().await.is_some_and(|record| record.token == Some(self.owner.token()))
+    }
+
+    /// The owner behind it.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// The word that the grant of what `probe` asked for would give.
+    #[must_use]
+    pub fn word_for(&self, probe: &Probe) -> Word {
+        Word { waiter: self.waiter, sent: probe.sent() }
+    }
+
+    fn ticket(&self, number: TicketNumber) -> Ticket {
+        Ticket { client: self.client.id, waiter: self.waiter, number }
+    }
+}
+
+impl Inbox for Heard {
+    fn granted(&self, node: usize, waiter: u64, sent: Moment) {
+        assert_eq!(node, NODE, "another node's number");
+        locked(&self.words).push(Word { waiter, sent });
+        let then = locked(&self.then).take();
+        if let Some(then) = then {
+            then();
+        }
+    }
+
+    fn interrupted(&self, node: usize) {
+        assert_eq!(node, NODE, "another node's number");
+        *locked(&self.interruptions) += 1;
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("id", &self.id)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,459 @@
+//! The cases about waiting in turn. Those that need a queue pass where none is kept.
+
+#![expect(clippy::missing_panics_doc, reason = "that is what a case is for")]
+
+use std::sync::Arc;
+
+use quorlock::node::TicketNumber::{Agreed, New};
+use quorlock::node::{Answer, Node};
+
+use super::client::{Client, Waiter, open};
+use super::probe::{Owner, Probe, owner};
+use super::{Backend, LONG, SHORT};
+use crate::DEADLINE;
+
+/// A number as clients propose them: microseconds of the time of day.
+const NUMBER: u64 = 1_794_799_760_000_000;
+
+fn nothing_is_left(backend: &impl Backend) {
+    assert_eq!(backend.kept(), 0, "something is left behind");
+}
+
+/// Lets `waiter` stand behind a record of `holder` that runs out before long, and returns what it
+/// asked for last.
+async fn queue_behind_a_dying_holder(
+    node: &Arc<dyn Node>,
+    holder: &Owner,
+    waiter: &Waiter<'_>,
+) -> Arc<Probe> {
+    loop {
+        assert!(holder.acquire(node, SHORT).is_done().await);
+        let asked = waiter.wait(New(NUMBER), LONG);
+        match asked.answer().await {
+            Answer::Queued(_) => return asked,
+            // The record had run out on the way.
+            _ => assert!(waiter.release().await),
+        }
+    }
+}
+
+/// Nobody is there.
+pub async fn waiting_for_a_free_name_is_granted_at_once(backend: &impl Backend) {
+    let client = Client::of(backend).await;
+    let waiter = client.waiter("free", 1);
+    assert!(waiter.wait(New(NUMBER), LONG).is_done().await);
+    let left = waiter.seen().await.expect("a record").remaining.expect("an end");
+    assert!(waiter.holds().await && left <= LONG && left > LONG / 2, "{left:?}");
+    assert!(waiter.release().await);
+    assert_eq!(client.words().await, [], "whoever gets it with the answer needs no word");
+    nothing_is_left(backend);
+}
+
+/// Somebody is there.
+pub async fn waiting_for_a_taken_name_tells_who_has_it(backend: &impl Backend) {
+    let (client, holder) = (Client::of(backend).await, owner("taken"));
+    let node = open(backend).await;
+    assert!(holder.acquire(&node, LONG / 2).is_done().await);
+    let waiter = client.waiter("taken", 1);
+    let queued = waiter.wait(New(NUMBER), LONG).queued().await;
+    assert_eq!((queued.number, queued.told), (NUMBER, backend.tells()));
+    let record = queued.record.expect("a holder");
+    assert_eq!(record.token, Some(holder.token()));
+    assert_eq!(Some(record.holder), waiter.seen().await.map(|record| record.holder));
+    let left = record.remaining.expect("an end");
+    assert!(left <= LONG / 2 && left > LONG / 4, "{left:?}");
+    assert!(!waiter.release().await, "it has nothing but its place");
+    assert!(holder.release(&node).is_done().await);
+    assert_eq!(client.words().await, [], "the place is gone");
+    nothing_is_left(backend);
+}
+
+/// As a client does that does not know whether it has been served.
+pub async fn waiting_for_what_is_ours_keeps_it_longer_and_never_shorter(backend: &impl Backend) {
+    let client = Client::of(backend).await;
+    let waiter = client.waiter("ours", 1);
+    assert!(waiter.wait(New(NUMBER), LONG / 3).is_done().await);
+    for ttl in [LONG, SHORT] {
+        assert!(waiter.wait(New(NUMBER), ttl).is_done().await);
+        let left = waiter.seen().await.expect("a record").remaining.expect("an end");
+        assert!(left > LONG / 3, "{left:?}");
+    }
+    assert!(waiter.release().await);
+    nothing_is_left(backend);
+}
+
+/// Three clients behind a holder, each served by the one before.
+pub async fn turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else(
+    backend: &impl Backend,
+) {
+    if !backend.tells() {
+        return;
+    }
+    let clients = [Client::of(backend).await, Client::of(backend).await, Client::of(backend).await];
+    let (node, holder) = (open(backend).await, owner("turns"));
+    assert!(holder.acquire(&node, LONG).is_done().await);
+    // No number in Lua has so many digits.
+    let waiters = clients.each_ref().map(|client| client.waiter("turns", u64::MAX));
+    let mut asked = Vec::new();
+    for (place, waiter) in (NUMBER..).zip(&waiters) {
+        let ask = waiter.wait(New(NUMBER), LONG);
+        assert_eq!(ask.queued().await.number, place);
+        asked.push(ask);
+    }
+    assert!(holder.release(&node).is_done().await);
+    for (turn, waiter) in waiters.iter().enumerate() {
+        for (index, client) in clients.iter().enumerate() {
+            let word = (index == turn).then(|| waiter.word_for(&asked[turn]));
+            assert_eq!(client.words().await, word.as_slice(), "turn {turn}, client {index}");
+        }
+        assert!(waiter.holds().await);
+        let late = owner("turns").acquire(&node, LONG);
+        assert!(!late.is_done().await, "somebody got in between");
+        assert!(waiter.release().await);
+    }
+    for client in &clients {
+        assert_eq!(client.words().await, []);
+    }
+    nothing_is_left(backend);
+}
+
+/// A holder counts its lease from what the word says.
+pub async fn word_of_a_grant_names_the_latest_request(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let client = Client::of(backend).await;
+    let (node, holder) = (open(backend).await, owner("asked again"));
+    assert!(holder.acquire(&node, LONG).is_done().await);
+    let waiter = client.waiter("asked again", 7);
+    let first = waiter.wait(New(NUMBER), LONG);
+    let number = first.queued().await.number;
+    let second = waiter.wait(Agreed(number), LONG);
+    assert!(second.sent() > first.sent());
+    second.queued().await;
+    assert!(holder.release(&node).is_done().await);
+    assert_eq!(client.words().await, [waiter.word_for(&second)]);
+    assert!(waiter.release().await);
+    nothing_is_left(backend);
+}
+
+/// The holder believes in what it asked for, not in what others or earlier requests did.
+pub async fn the_lease_of_a_grant_lasts_as_long_as_the_latest_request_asked_for(
+    backend: &impl Backend,
+) {
+    if !backend.tells() {
+        return;
+    }
+    let client = Client::of(backend).await;
+    let (node, holder) = (open(backend).await, owner("lease"));
+    assert!(holder.acquire(&node, LONG / 30).is_done().await);
+    let waiter = client.waiter("lease", 1);
+    waiter.wait(New(NUMBER), LONG / 10).queued().await;
+    waiter.wait(New(NUMBER), LONG).queued().await;
+    assert!(holder.release(&node).is_done().await);
+    let left = waiter.seen().await.expect("a record").remaining.expect("an end");
+    assert!(left <= LONG && left > LONG / 2, "{left:?}");
+    assert!(waiter.release().await);
+}
+
+/// Its release was sent twice, its extension comes late.
+pub async fn whoever_has_passed_the_lock_on_cannot_touch_it(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let client = Client::of(backend).await;
+    let (node, before) = (open(backend).await, owner("passed on"));
+    assert!(before.acquire(&node, LONG).is_done().await);
+    let waiter = client.waiter("passed on", 1);
+    waiter.wait(New(NUMBER), LONG / 3).queued().await;
+    assert!(before.release(&node).is_done().await);
+    assert!(!before.extend(&node, LONG).is_done().await);
+    assert!(!before.release(&node).is_done().await);
+    assert!(!before.acquire(&node, LONG).is_done().await);
+    let record = waiter.seen().await.expect("a record");
+    assert_eq!(record.token, Some(waiter.owner().token()));
+    assert!(record.remaining.expect("an end") <= LONG / 3);
+    assert!(waiter.release().await);
+    nothing_is_left(backend);
+}
+
+/// The first in line has lost its patience.
+pub async fn a_ticket_that_was_given_up_is_passed_over(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let (impatient, next) = (Client::of(backend).await, Client::of(backend).await);
+    let (node, holder) = (open(backend).await, owner("given up"));
+    assert!(holder.acquire(&node, LONG).is_done().await);
+    let (first, second) = (impatient.waiter("given up", 1), next.waiter("given up", 1));
+    first.wait(New(NUMBER), LONG).queued().await;
+    let asked = second.wait(New(NUMBER), LONG);
+    asked.queued().await;
+    assert!(!first.release().await);
+    assert!(holder.release(&node).is_done().await);
+    assert_eq!(impatient.words().await, []);
+    assert_eq!(next.words().await, [second.word_for(&asked)]);
+    assert!(second.release().await);
+    nothing_is_left(backend);
+}
+
+/// The first two in line were killed.
+pub async fn a_client_that_is_gone_is_passed_over(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let (node, holder) = (open(backend).await, owner("gone"));
+    assert!(holder.acquire(&node, LONG).is_done().await);
+    let dead = [Client::of(backend).await, Client::of(backend).await];
+    for client in &dead {
+        client.waiter("gone", 1).wait(New(NUMBER), LONG).queued().await;
+    }
+    let next = Client::of(backend).await;
+    let waiter = next.waiter("gone", 1);
+    let asked = waiter.wait(New(NUMBER), LONG / 3);
+    asked.queued().await;
+    for client in dead {
+        client.leave(backend).await;
+    }
+    assert!(holder.release(&node).is_done().await);
+    assert_eq!(next.words().await, [waiter.word_for(&asked)]);
+    let record = waiter.seen().await.expect("a record");
+    assert!(waiter.holds().await && record.remaining.expect("an end") <= LONG / 3);
+
+    // With nobody else in line the name is free.
+    let last = Client::of(backend).await;
+    last.waiter("gone", 1).wait(New(NUMBER), LONG).queued().await;
+    last.leave(backend).await;
+    assert!(waiter.release().await);
+    assert!(waiter.seen().await.is_none());
+    nothing_is_left(backend);
+}
+
+/// The holder was killed. The last in line is the first to notice.
+pub async fn a_record_that_ran_out_goes_to_the_first_in_line_whoever_asks(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let (first, last) = (Client::of(backend).await, Client::of(backend).await);
+    let (node, holder) = (open(backend).await, owner("ran out"));
+    let (head, tail) = (first.waiter("ran out", 1), last.waiter("ran out", 1));
+    let asked = queue_behind_a_dying_holder(&node, &holder, &head).await;
+    loop {
+        let queued = tail.wait(New(NUMBER), LONG).queued().await;
+        let record = queued.record.map(|record| record.token);
+        if record != Some(Some(holder.token())) {
+            assert_eq!(record, None, "it is passed on by this very request");
+            break;
+        }
+        tokio::time::sleep(SHORT / 4).await;
+    }
+    assert_eq!(first.words().await, [head.word_for(&asked)]);
+    assert!(head.holds().await);
+    assert_eq!(last.words().await, []);
+    assert!(head.release().await);
+    assert!(tail.holds().await, "the request that noticed kept its place");
+    assert!(tail.release().await);
+    nothing_is_left(backend);
+}
+
+/// Clocks that are wrong, and clients that know where the other nodes have put them.
+pub async fn a_new_ticket_pushes_nobody_aside_and_an_agreed_one_stands_where_it_says(
+    backend: &impl Backend,
+) {
+    if !backend.tells() {
+        return;
+    }
+    let client = Client::of(backend).await;
+    let (node, holder) = (open(backend).await, owner("numbers"));
+    assert!(holder.acquire(&node, LONG).is_done().await);
+    let waiters = [1, 2, 3, 4].map(|waiter| client.waiter("numbers", waiter));
+    let [ahead, behind, right, agreed] = &waiters;
+    let steps = [
+        (ahead, New(NUMBER + 5_000), NUMBER + 5_000),
+        (behind, New(3), NUMBER + 5_001),
+        (right, New(NUMBER + 6_000), NUMBER + 6_000),
+        // It knows its place already.
+        (behind, New(NUMBER + 9_000), NUMBER + 5_001),
+        (agreed, New(NUMBER), NUMBER + 6_001),
+        (agreed, Agreed(NUMBER + 4_999), NUMBER + 4_999),
+        (ahead, Agreed(NUMBER + 7_000), NUMBER + 7_000),
+    ];
+    for (waiter, proposed, given) in steps {
+        let number = waiter.wait(proposed, LONG).queued().await.number;
+        assert_eq!(number, given, "{proposed:?}");
+    }
+    assert!(holder.release(&node).is_done().await);
+    for waiter in [agreed, behind, right, ahead] {
+        assert!(waiter.holds().await, "{waiter:?}");
+        assert!(waiter.release().await);
+    }
+    nothing_is_left(backend);
+}
+
+/// As a client does to find out whether word has got lost.
+pub async fn repeating_a_wait_changes_nothing(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let client = Client::of(backend).await;
+    let (node, holder) = (open(backend).await, owner("again"));
+    assert!(holder.acquire(&node, LONG).is_done().await);
+    let (first, second) = (client.waiter("again", 1), client.waiter("again", 2));
+    for _ in 0..3 {
+        assert_eq!(first.wait(New(NUMBER), LONG).queued().await.number, NUMBER);
+        assert_eq!(second.wait(New(NUMBER), LONG).queued().await.number, NUMBER + 1);
+    }
+    assert!(holder.release(&node).is_done().await);
+    for _ in 0..3 {
+        assert!(first.wait(Agreed(NUMBER), LONG).is_done().await);
+        assert_eq!(second.wait(New(NUMBER), LONG).queued().await.number, NUMBER + 1);
+    }
+    assert_eq!(client.words().await.len(), 1);
+    assert!(first.release().await);
+    assert!(second.holds().await);
+    assert!(second.release().await);
+    assert_eq!(client.words().await.len(), 1);
+    assert!(first.seen().await.is_none(), "a place was left");
+    nothing_is_left(backend);
+}
+
+/// The nodes disagree on whose turn it is: the higher number gives way.
+pub async fn yielding_lets_whoever_stands_before_us_have_it_and_keeps_our_place(
+    backend: &impl Backend,
+) {
+    if !backend.tells() {
+        return;
+    }
+    let (here, there) = (Client::of(backend).await, Client::of(backend).await);
+    let (high, low) = (here.waiter("split", 1), there.waiter("split", 1));
+    let last = there.waiter("split", 2);
+    assert!(high.wait(New(NUMBER), LONG).is_done().await);
+    let asked = low.wait(Agreed(NUMBER - 1), LONG / 3);
+    asked.queued().await;
+    last.wait(New(NUMBER + 9), LONG).queued().await;
+    let yielded = high.yielding(Agreed(NUMBER), LONG);
+    let queued = yielded.queued().await;
+    assert_eq!((queued.number, queued.record), (NUMBER, None));
+    assert_eq!(there.words().await, [low.word_for(&asked)]);
+    assert!(low.holds().await);
+    let left = low.seen().await.expect("a record").remaining.expect("an end");
+    assert!(left <= LONG / 3, "{left:?}");
+    assert!(low.release().await);
+    assert_eq!(here.words().await, [high.word_for(&yielded)]);
+    assert!(high.release().await);
+    assert!(last.holds().await);
+    assert!(last.release().await);
+    nothing_is_left(backend);
+}
+
+/// It is our turn after all.
+pub async fn yielding_keeps_what_nobody_before_us_waits_for(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let client = Client::of(backend).await;
+    let (low, high) = (client.waiter("ours first", 1), client.waiter("ours first", 2));
+    assert!(low.wait(New(NUMBER), LONG / 3).is_done().await);
+    assert!(low.yielding(Agreed(NUMBER), LONG).is_done().await, "nobody is there at all");
+    high.wait(New(NUMBER + 1), LONG).queued().await;
+    assert!(low.yielding(Agreed(NUMBER), SHORT).is_done().await);
+    assert!(low.holds().await);
+    let left = low.seen().await.expect("a record").remaining.expect("an end");
+    assert!(left > LONG / 3, "{left:?}");
+    assert_eq!(client.words().await, []);
+    assert!(low.release().await);
+    assert!(high.holds().await);
+    assert!(high.release().await);
+    assert!(low.seen().await.is_none(), "a place was left");
+    nothing_is_left(backend);
+}
+
+/// Whoever stands before us was killed.
+pub async fn yielding_to_a_client_that_is_gone_keeps_the_lock(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let (client, dead) = (Client::of(backend).await, Client::of(backend).await);
+    let waiter = client.waiter("ours still", 1);
+    assert!(waiter.wait(New(NUMBER), LONG).is_done().await);
+    dead.waiter("ours still", 1).wait(Agreed(NUMBER - 1), SHORT).queued().await;
+    dead.leave(backend).await;
+    assert!(waiter.yielding(Agreed(NUMBER), LONG / 3).is_done().await);
+    let left = waiter.seen().await.expect("a record").remaining.expect("an end");
+    assert!(waiter.holds().await && left > LONG / 3, "{left:?}");
+    assert!(waiter.release().await);
+    assert!(waiter.seen().await.is_none());
+    nothing_is_left(backend);
+}
+
+/// It got the lock past the queue, when the record before had run out.
+pub async fn a_release_does_not_pass_the_lock_on_to_its_own_ticket(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let client = Client::of(backend).await;
+    let (node, holder) = (open(backend).await, owner("own"));
+    let waiter = client.waiter("own", 1);
+    queue_behind_a_dying_holder(&node, &holder, &waiter).await;
+    while !waiter.owner().acquire(client.node(), LONG).is_done().await {
+        tokio::time::sleep(SHORT / 4).await;
+    }
+    assert!(waiter.release().await);
+    assert_eq!(client.words().await, []);
+    assert!(waiter.seen().await.is_none());
+    nothing_is_left(backend);
+}
+
+/// A process has one connection, whatever the number of its tasks that wait.
+pub async fn waiters_of_one_client_are_told_apart(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let client = Client::of(backend).await;
+    let (node, names) = (open(backend).await, ["apart/a", "apart/b"]);
+    let holders = names.map(owner);
+    let waiters = [client.waiter(names[0], 10), client.waiter(names[1], 11)];
+    let mut words = Vec::new();
+    for (holder, waiter) in holders.iter().zip(&waiters) {
+        assert!(holder.acquire(&node, LONG).is_done().await);
+        let asked = waiter.wait(New(NUMBER), LONG);
+        asked.queued().await;
+        words.push(waiter.word_for(&asked));
+    }
+    words.reverse();
+    for holder in holders.iter().rev() {
+        assert!(holder.release(&node).is_done().await);
+    }
+    assert_eq!(client.words().await, words);
+    for waiter in &waiters {
+        assert!(waiter.release().await);
+    }
+    nothing_is_left(backend);
+}
+
+/// The word is given while nothing of the node is locked.
+pub async fn whoever_is_told_may_ask_the_node_at_once(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let client = Client::of(backend).await;
+    let (node, holder) = (open(backend).await, owner("at once"));
+    assert!(holder.acquire(&node, LONG).is_done().await);
+    let waiter = client.waiter("at once", 1);
+    waiter.wait(New(NUMBER), LONG).queued().await;
+    let (mine, own) = (waiter.owner().clone(), Arc::clone(client.node()));
+    client.on_next_word(move || drop(mine.release(&own)));
+    // On a thread of its own: a node that waits for itself would never come back.
+    let released = tokio::task::spawn_blocking({
+        let runtime = tokio::runtime::Handle::current();
+        move || {
+            let _context = runtime.enter();
+            holder.release(&node)
+        }
+    });
+    let released = tokio::time::timeout(DEADLINE, released).await.expect("no deadlock");
+    assert!(released.expect("no panic").is_done().await);
+    assert_eq!(client.words().await.len(), 1);
+    assert!(waiter.seen().await.is_none());
+    nothing_is_left(backend);
+}
