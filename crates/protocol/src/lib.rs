@@ -9,6 +9,7 @@
 //!                             Tally  (who said what)  ◀── Quorum (how many are enough)
 //!
 //!  Terms  ── how long a lease may be believed      Lease ── Held, Renewed, Unknown, Lost
+//!  Caps   ── how much of it one holder may have    Upkeep ── when to extend it, when to tell
 //!  Backoff ─ how long to wait before trying again
 //! ```
 //!
@@ -22,6 +23,7 @@
 
 mod acquire;
 mod backoff;
+mod caps;
 mod extend;
 mod lease;
 mod moment;
@@ -30,9 +32,11 @@ mod quorum;
 mod release;
 mod tally;
 mod terms;
+mod upkeep;
 
 pub use acquire::{Acquire, AcquireOutcome, Defeat};
 pub use backoff::Backoff;
+pub use caps::{Cap, Caps};
 pub use extend::{Extend, ExtendOutcome};
 pub use lease::{Lease, LeaseState, LossReason};
 pub use moment::Moment;
@@ -41,3 +45,4 @@ pub use quorum::{MAX_NODES, Quorum};
 pub use release::{Release, ReleaseOutcome};
 pub use tally::{Tally, Vote};
 pub use terms::{Drift, Terms};
+pub use upkeep::{Duty, Upkeep};
