@@ -14,6 +14,7 @@ use crate::locker::Locker;
 use crate::node::{self, Failure, FailureKind, Node};
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::settings::{Settings, default_loss_lead, default_node_limit};
+use crate::watchdog::Watchdog;
 use quorlock_protocol::{Backoff, Drift, MAX_NODES, Quorum};
 
 /// Sets a [`Locker`] up. Every default stands in [`Settings`].
@@ -68,6 +69,20 @@ impl Builder {
     /// what a holder needs to stop its work. Default: a twentieth of the TTL.
     pub fn loss_lead(mut self, lead: Duration) -> Self {
         self.loss_lead = Some(lead);
+        self
+    }
+
+    /// How often a lock may be extended, by the watchdog or by its holder, unless the
+    /// [`Lock`](crate::Lock) says otherwise. Default: without limit.
+    pub fn max_extensions(mut self, most: u32) -> Self {
+        self.settings.max_extensions = Some(most);
+        self
+    }
+
+    /// How long a lock may be held with all its extensions, unless the [`Lock`](crate::Lock) says
+    /// otherwise. Default: without limit.
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.settings.max_hold = Some(longest);
         self
     }
 
@@ -145,6 +160,7 @@ impl Builder {
             nodes: self.nodes.into(),
             quorum,
             settings: self.settings,
+            watchdog: Watchdog::start(&runtime),
             runtime,
             closed: AtomicBool::new(false),
             releases: Pending::default(),

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use crate::node::{Call, Node, Round};
 use crate::runtime::Runtime;
 use crate::settings::Settings;
+use crate::watchdog::Watchdog;
 use quorlock_protocol::{Moment, Quorum, Terms};
 
 #[derive(Debug)]
@@ -20,6 +21,13 @@ pub(crate) struct Core {
     /// Set by a shutdown: no new locks after it.
     pub(crate) closed: AtomicBool,
     pub(crate) releases: Pending,
+    pub(crate) watchdog: Arc<Watchdog>,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.watchdog.close();
+    }
 }
 
 impl Core {

@@ -66,6 +66,8 @@ pub mod node;
 pub mod runtime;
 mod settings;
 mod token;
+mod watchdog;
+mod wheel;
 
 pub use builder::Builder;
 pub use drive::{NodeRelease, NodeReleaseState, NodeStatus, Released, Status, Verdict};
@@ -75,6 +77,6 @@ pub use lock::{Lock, Locking};
 pub use locker::Locker;
 pub use loss::Lost;
 pub use name::{MAX_NAME_BYTES, Name};
-pub use quorlock_protocol::{Backoff, Drift};
+pub use quorlock_protocol::{Backoff, Cap, Drift};
 pub use settings::{MIN_TTL, Settings};
 pub use token::Token;

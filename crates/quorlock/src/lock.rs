@@ -15,6 +15,7 @@ use crate::guard::Guard;
 use crate::name::Name;
 use crate::node::FailureKind;
 use crate::runtime::{BoxFuture, random_u64};
+use crate::settings::Keep;
 use quorlock_protocol::{Defeat, Moment};
 
 /// A lock to be taken: refine it, then `.await` it.
@@ -28,6 +29,7 @@ pub struct Lock {
     ttl: Duration,
     wait: Option<Duration>,
     least: Duration,
+    keep: Keep,
 }
 
 impl Lock {
@@ -38,6 +40,7 @@ impl Lock {
             ttl: core.settings.ttl,
             wait: None,
             least: Duration::ZERO,
+            keep: core.settings.keep(),
         }
     }
 
@@ -59,10 +62,34 @@ impl Lock {
         self
     }
 
+    /// Does not extend it by itself: it ends after its TTL, unless [`Guard::extend`] is called.
+    ///
+    /// For a lock that is to outlive its process, or that must not be kept by a holder that hangs.
+    pub fn fixed(mut self) -> Self {
+        self.keep.renew = false;
+        self
+    }
+
+    /// Extends it so many times at the most, counting those that [`Guard::extend`] asks for. After
+    /// that it ends by itself, with [`Loss::Capped`](crate::Loss::Capped).
+    pub fn max_extensions(mut self, most: u32) -> Self {
+        self.keep.max_extensions = Some(most);
+        self
+    }
+
+    /// Holds it for so long at the most, however often it is extended. Then it ends by itself, with
+    /// [`Loss::Capped`](crate::Loss::Capped).
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.keep.max_hold = Some(longest);
+        self
+    }
+
     fn checked(&self) -> Result<Name, Error> {
         let name = self.name.clone()?;
         self.core.settings.check_ttl(self.ttl)?;
+        self.core.settings.check_keep(self.keep)?;
         let most = self.core.terms(self.ttl).validity();
+        let most = self.keep.max_hold.map_or(most, |hold| hold.min(most));
         if self.least >= most {
             return Err(Error::misuse(
                 format!(
@@ -127,7 +154,7 @@ impl Locking {
     fn ask(&mut self, name: Name) {
         self.attempts = self.attempts.saturating_add(1);
         let lock = &self.lock;
-        self.stage = Stage::Asking(Claim::start(&lock.core, name, lock.ttl, lock.least));
+        self.stage = Stage::Asking(Claim::start(&lock.core, name, lock.ttl, lock.least, lock.keep));
     }
 
     /// What is left of the time the caller is ready to wait; `None` without end.

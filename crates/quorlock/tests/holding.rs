@@ -5,15 +5,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use quorlock::node::Node;
-use quorlock::node::memory::MemoryNode;
-use quorlock::runtime::Runtime;
 use quorlock::{Error, GuardState, Locker, Loss};
-use quorlock_testkit::{
-    Proxy, RedisServer, Reply, VirtualTime, eventually_async as eventually, servers,
-};
+use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually, servers};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -108,37 +103,6 @@ async fn a_guard_knows_by_itself_when_its_time_is_over() {
     let error = guard.extend().await.expect_err("over");
     assert!(matches!(error, Error::Lost { reason: Loss::Expired, .. }), "{error}");
     server.resume();
-}
-
-/// In a world where only sleeping takes time, the moment can be told exactly.
-#[tokio::test]
-async fn a_loss_is_told_by_its_lead_before_the_validity_ends() {
-    let time = Arc::new(VirtualTime::new(SystemTime::now()));
-    let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
-    let lead = Duration::from_secs(3);
-    let builder = Locker::builder().with_nodes([node]).ttl(TTL).loss_lead(lead);
-    let locker = builder.runtime(time.clone()).connect().await.expect("a locker");
-    let guard = locker.lock("told").await.expect("free");
-    let (start, remaining) = (time.now(), guard.remaining());
-    assert_eq!(guard.lost().await, Loss::Expired);
-    assert_eq!(time.now().since(start), remaining - lead);
-    assert!(!guard.is_held(), "whoever was told has stopped: it stays lost");
-    assert!(matches!(guard.extend().await, Err(Error::Lost { reason: Loss::Expired, .. })));
-}
-
-#[tokio::test]
-async fn an_extension_puts_the_loss_off() {
-    let time = Arc::new(VirtualTime::new(SystemTime::now()));
-    let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
-    let builder = Locker::builder().with_nodes([node]).ttl(TTL).runtime(time.clone());
-    let locker = builder.connect().await.expect("a locker");
-    let guard = locker.lock("put off").await.expect("free");
-    time.pass(TTL / 2);
-    guard.extend().await.expect("extended");
-    let (start, remaining) = (time.now(), guard.remaining());
-    assert_eq!(remaining, TTL);
-    guard.lost().await;
-    assert_eq!(time.now().since(start), TTL - TTL / 20);
 }
 
 /// Says when it is dropped.

@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{ReleaseRound, said::Said};
+use super::{ExtendRound, ReleaseRound, said::Said};
 use crate::core::Core;
-use crate::error::{Loss, NodeAnswers};
+use crate::error::{Error, Loss, NodeAnswers};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, Request, Round, Verb};
+use crate::settings::Keep;
 use crate::token::Token;
+use crate::watchdog::{Alarm, Place};
 use quorlock_protocol::{
-    Acquire, AcquireOutcome, Defeat, ExtendOutcome, Lease, LeaseState, Moment, NodeSet, Vote,
+    Acquire, AcquireOutcome, Caps, Defeat, Duty, ExtendOutcome, Lease, LeaseState, Moment, NodeSet,
+    Upkeep, Vote,
 };
 
 /// One token's claim on one name, from the first byte sent to the release.
@@ -28,6 +31,10 @@ pub(crate) struct Claim {
     pub(crate) token: Token,
     pub(crate) ttl: Duration,
     sent: Moment,
+    /// Whether the watchdog extends it.
+    renew: bool,
+    caps: Caps,
+    place: Place,
     state: Mutex<State>,
 }
 
@@ -42,6 +49,13 @@ struct State {
     waker: Option<Waker>,
     /// Told of a loss, once somebody wants to know.
     loss: Option<Arc<Notify>>,
+    /// When the last extension was sent.
+    tried: Option<Moment>,
+    /// The watchdog is asking the nodes to extend it: a release now would overtake the requests to
+    /// the rest.
+    renewing: bool,
+    /// The release that waits until they have all been asked.
+    release: Option<Arc<ReleaseRound>>,
 }
 
 /// How an attempt failed.
@@ -55,7 +69,13 @@ pub(crate) struct Defeated {
 
 impl Claim {
     /// Asks all nodes for the name.
-    pub(crate) fn start(core: &Arc<Core>, name: Name, ttl: Duration, least: Duration) -> Arc<Self> {
+    pub(crate) fn start(
+        core: &Arc<Core>,
+        name: Name,
+        ttl: Duration,
+        least: Duration,
+        keep: Keep,
+    ) -> Arc<Self> {
         let token = Token::random(&*core.runtime);
         let sent = core.now();
         let round = Acquire::new(core.quorum, &core.terms(ttl), sent, least);
@@ -65,6 +85,9 @@ impl Claim {
             token,
             ttl,
             sent,
+            renew: keep.renew,
+            caps: Caps::new(keep.max_extensions, keep.max_hold, sent),
+            place: Place::default(),
             state: Mutex::new(State {
                 round,
                 lease: None,
@@ -72,6 +95,9 @@ impl Claim {
                 asking: true,
                 waker: None,
                 loss: None,
+                tried: None,
+                renewing: false,
+                release: None,
             }),
         });
         core.ask_all(&claim);
@@ -121,20 +147,86 @@ impl Claim {
         locked(&self.state).lease.as_mut().map(|lease| change(lease, now))
     }
 
-    /// Takes in how an extension ended, and tells whoever waits for it if that was the end.
-    pub(crate) fn extended(&self, outcome: ExtendOutcome) {
+    /// An extension is about to be sent. Returns when that is, and the deadline that it has to
+    /// meet, or why there cannot be one.
+    pub(crate) fn extending(&self) -> Result<(Moment, Moment), Error> {
+        let now = self.core.now();
+        let mut state = locked(&self.state);
+        let lost = |reason| Error::Lost { name: self.name.clone(), reason };
+        let lease = state.lease.as_mut().ok_or_else(|| lost(Loss::Gone))?;
+        if let LeaseState::Lost(reason) = lease.state(now) {
+            return Err(lost(reason.into()));
+        }
+        if let Some(cap) = lease.capped() {
+            let remaining = lease.remaining(now);
+            return Err(Error::Capped { name: self.name.clone(), cap, remaining });
+        }
+        let deadline = lease.valid_until();
+        state.tried = Some(now);
+        Ok((now, deadline))
+    }
+
+    /// Takes in how an extension ended that was sent then, and tells whoever waits for it if that was the end. Returns
+    /// whether it became doubtful by this one that the lock can be kept.
+    pub(crate) fn extended(&self, outcome: ExtendOutcome, sent: Moment) -> bool {
         let now = self.core.now();
         let told = {
             let mut state = locked(&self.state);
-            let Some(lease) = &mut state.lease else { return };
+            let stale = outcome == ExtendOutcome::Unknown && state.tried > Some(sent);
+            let Some(lease) = state.lease.as_mut().filter(|_| !stale) else { return false };
+            let before = lease.state(now);
             lease.extended(outcome, now);
             match lease.state(now) {
                 LeaseState::Lost(_) => state.loss.clone(),
-                _ => None,
+                after => return after == LeaseState::Unknown && before != after,
             }
         };
+        self.core.watchdog.clear(self);
         if let Some(told) = told {
             told.notify_waiters();
+        }
+        false
+    }
+
+    /// A release begins: nothing is extended from now on. `false` if the watchdog is just asking
+    /// the nodes to, and will send the release after that.
+    pub(crate) fn end(&self, release: &Arc<ReleaseRound>) -> bool {
+        let (told, held_up) = {
+            let mut state = locked(&self.state);
+            let Some(lease) = &mut state.lease else { return true };
+            lease.released();
+            if state.renewing {
+                state.release = Some(Arc::clone(release));
+            }
+            (state.loss.clone(), state.renewing)
+        };
+        self.core.watchdog.clear(self);
+        if let Some(told) = told {
+            told.notify_waiters();
+        }
+        !held_up
+    }
+
+    /// Extends it for the watchdog, and sends the release that came in between after it.
+    fn renew(self: &Arc<Self>) {
+        // One that is refused was lost or released just now.
+        let _ = ExtendRound::renew(self);
+        let release = {
+            let mut state = locked(&self.state);
+            state.renewing = false;
+            state.release.take()
+        };
+        if let Some(release) = release {
+            self.core.ask_all(&release);
+        }
+    }
+
+    fn upkeep(&self) -> Upkeep {
+        let (terms, settings) = (self.core.terms(self.ttl), &self.core.settings);
+        if self.renew {
+            Upkeep::renewing(&terms, settings.node_limit, settings.loss_lead)
+        } else {
+            Upkeep::fixed(&terms, settings.loss_lead)
         }
     }
 
@@ -149,8 +241,8 @@ impl Claim {
         }
     }
 
-    /// What is told of a loss that comes before its time.
-    pub(crate) fn early_loss(&self) -> Arc<Notify> {
+    /// What is told of the loss.
+    pub(crate) fn told(&self) -> Arc<Notify> {
         Arc::clone(locked(&self.state).loss.get_or_insert_default())
     }
 
@@ -167,7 +259,11 @@ impl Claim {
             match state.round.vote(node, vote, now) {
                 None => return,
                 Some(AcquireOutcome::Won { valid_until }) => {
-                    state.lease = Some(Lease::new(valid_until));
+                    let lease = Lease::capped_by(self.caps, valid_until);
+                    let alarm = Arc::clone(&self) as Arc<dyn Alarm>;
+                    // Under the mutex, so that a release cannot come before it.
+                    self.core.watchdog.set(self.upkeep().first_look(&lease), alarm);
+                    state.lease = Some(lease);
                     (state.waker.take(), false)
                 }
                 Some(AcquireOutcome::Lost(_)) => (state.waker.take(), !state.asking),
@@ -178,6 +274,38 @@ impl Claim {
         }
         if let Some(waker) = waker {
             waker.wake();
+        }
+    }
+}
+
+impl Alarm for Claim {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn ring(self: Arc<Self>, now: Moment) -> Option<Moment> {
+        let upkeep = self.upkeep();
+        let (duty, told) = {
+            let mut state = locked(&self.state);
+            // Whoever has the signal in hand holds another reference to it.
+            let heeded = state.loss.as_ref().is_some_and(|loss| Arc::strong_count(loss) > 1);
+            let tried = state.tried;
+            let duty = upkeep.duty(state.lease.as_mut()?, tried, heeded, now);
+            state.renewing = matches!(duty, Duty::Renew { .. });
+            (duty, state.loss.clone())
+        };
+        match duty {
+            Duty::Renew { again } => {
+                self.renew();
+                Some(again)
+            }
+            Duty::Wait { until } => Some(until),
+            Duty::Over(_) => {
+                if let Some(told) = told {
+                    told.notify_waiters();
+                }
+                None
+            }
         }
     }
 }

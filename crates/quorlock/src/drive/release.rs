@@ -42,7 +42,9 @@ impl ReleaseRound {
         let (sent, owing) = (core.now(), claim.may_be_on());
         let round = Arc::new(Self { claim, sent, owing, state: Mutex::new(state) });
         core.releases.begin();
-        core.ask_all(&round);
+        if round.claim.end(&round) {
+            core.ask_all(&round);
+        }
         round
     }
 

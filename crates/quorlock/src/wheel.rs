@@ -1,0 +1,198 @@
+//! Alarms in the order of their time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use quorlock_protocol::Moment;
+
+/// Something that wants to be called at a certain time, again and again.
+pub(crate) trait Alarm: Send + Sync {
+    /// Where it stands in the wheel; only the watchdog touches it.
+    fn place(&self) -> &Place;
+
+    /// Its time has come. Returns when to ring next, or `None` for never (until it is set again).
+    ///
+    /// `now` is the time it was set for, or later. What it was set for by others in the meantime
+    /// stands, if that is earlier.
+    fn ring(self: Arc<Self>, now: Moment) -> Option<Moment>;
+}
+
+/// One tick of the wheel. Times are rounded down to it, so that no alarm is late by rounding.
+const TICK_NS: u64 = 1_000_000;
+
+/// Where an alarm stands in the wheel. It is read and written only under the wheel's mutex: the
+/// atomics are there to say so without `unsafe`, not to order anything.
+#[derive(Default)]
+pub(crate) struct Place {
+    at_ns: AtomicU64,
+    index: AtomicU32,
+    state: AtomicU8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Out,
+    In,
+    /// Taken out to be rung, to be put back with the time that it returns.
+    Ringing,
+    /// Cleared while it was rung: not to be put back.
+    Cleared,
+}
+
+impl Place {
+    fn state(&self) -> State {
+        match self.state.load(Relaxed) {
+            0 => State::Out,
+            1 => State::In,
+            2 => State::Ringing,
+            _ => State::Cleared,
+        }
+    }
+
+    fn mark(&self, state: State) {
+        self.state.store(state as u8, Relaxed);
+    }
+
+    fn at(&self) -> Moment {
+        Moment::from_nanos(self.at_ns.load(Relaxed))
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").finish_non_exhaustive()
+    }
+}
+
+/// The tick that `at` falls into.
+pub(crate) fn tick(at: Moment) -> u64 {
+    at.as_nanos() / TICK_NS
+}
+
+/// When a tick begins.
+pub(crate) fn start_of(tick: u64) -> Moment {
+    Moment::from_nanos(tick.saturating_mul(TICK_NS))
+}
+
+/// All alarms that are set. What it costs to set or clear one does not grow with their number.
+///
+/// What is taken out is returned, to be dropped outside of the mutex: with an alarm may go all that
+/// it belongs to, the watchdog included.
+#[derive(Default)]
+pub(crate) struct Wheel {
+    ticks: BTreeMap<u64, Vec<Arc<dyn Alarm>>>,
+    len: usize,
+}
+
+impl Wheel {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The first tick with an alarm in it.
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.ticks.first_key_value().map(|(tick, _)| *tick)
+    }
+
+    /// Puts an alarm in, or moves it.
+    #[must_use = "what was moved is dropped outside of the mutex"]
+    pub(crate) fn set(&mut self, at: Moment, alarm: Arc<dyn Alarm>) -> Option<Arc<dyn Alarm>> {
+        let moved = self.remove(alarm.place());
+        self.insert(at, alarm);
+        moved
+    }
+
+    /// Takes an alarm out; one that is just being rung is not put back.
+    #[must_use = "what was taken out is dropped outside of the mutex"]
+    pub(crate) fn clear(&mut self, place: &Place) -> Option<Arc<dyn Alarm>> {
+        if place.state() == State::Ringing {
+            place.mark(State::Cleared);
+        }
+        self.remove(place)
+    }
+
+    /// Takes all alarms out to be rung whose tick has begun by `now`.
+    pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Rung> {
+        let mut due = Vec::new();
+        while let Some(entry) = self.ticks.first_entry()
+            && *entry.key() <= tick(now)
+        {
+            due.extend(entry.remove().into_iter().map(|alarm| {
+                alarm.place().mark(State::Ringing);
+                Rung { at: alarm.place().at(), alarm, next: None }
+            }));
+        }
+        self.len -= due.len();
+        due
+    }
+
+    /// Puts back what was rung, unless it was set or cleared meanwhile. What comes back to the tick
+    /// of `now` waits for the next one, so that no alarm keeps the others from their turn.
+    pub(crate) fn put_back(&mut self, rung: &[Rung], now: Moment) {
+        for rung in rung {
+            let place = rung.alarm.place();
+            let next = rung.next.map(|next| next.max(start_of(tick(now) + 1)));
+            match (place.state(), next) {
+                (State::Ringing, Some(next)) => self.insert(next, Arc::clone(&rung.alarm)),
+                (State::In, Some(next)) if next < place.at() => {
+                    // The same alarm is held by `rung`: nothing is dropped here.
+                    self.remove(place);
+                    self.insert(next, Arc::clone(&rung.alarm));
+                }
+                (State::In, _) => {}
+                (State::Out | State::Ringing | State::Cleared, _) => place.mark(State::Out),
+            }
+        }
+    }
+
+    /// Takes everything out.
+    pub(crate) fn take_all(&mut self) -> Vec<Rung> {
+        self.take_due(Moment::from_nanos(u64::MAX))
+    }
+
+    fn insert(&mut self, at: Moment, alarm: Arc<dyn Alarm>) {
+        let alarms = self.ticks.entry(tick(at)).or_default();
+        let place = alarm.place();
+        place.at_ns.store(at.as_nanos(), Relaxed);
+        // More alarms in one millisecond than fit would be 64 GiB of them.
+        place.index.store(u32::try_from(alarms.len()).unwrap_or(u32::MAX), Relaxed);
+        place.mark(State::In);
+        alarms.push(alarm);
+        self.len += 1;
+    }
+
+    fn remove(&mut self, place: &Place) -> Option<Arc<dyn Alarm>> {
+        if place.state() != State::In {
+            return None;
+        }
+        let tick = tick(place.at());
+        let alarms = self.ticks.get_mut(&tick)?;
+        let index = place.index.load(Relaxed);
+        let alarm = alarms.swap_remove(index as usize);
+        if let Some(moved) = alarms.get(index as usize) {
+            moved.place().index.store(index, Relaxed);
+        }
+        if alarms.is_empty() {
+            self.ticks.remove(&tick);
+        }
+        place.mark(State::Out);
+        self.len -= 1;
+        Some(alarm)
+    }
+}
+
+/// An alarm that was taken out to be rung.
+pub(crate) struct Rung {
+    alarm: Arc<dyn Alarm>,
+    at: Moment,
+    next: Option<Moment>,
+}
+
+impl Rung {
+    /// Rings it, with no mutex held.
+    pub(crate) fn ring(&mut self, now: Moment) {
+        self.next = Arc::clone(&self.alarm).ring(now.max(self.at));
+    }
+}
