@@ -217,7 +217,7 @@ async fn a_held_lock_is_extended_without_being_asked_for() {
     }
     let [a, b, c] = [0, 1, 2].map(|index| extended(&servers[index], "kept"));
     tokio::join!(a, b, c);
-    assert_eq!(guard.state(), GuardState::Renewed);
+    eventually("it knows", async || guard.state() == GuardState::Renewed).await;
     guard.release().await.expect("released");
     for server in &servers {
         eventually("free everywhere", async || !exists(server, "kept")).await;
@@ -318,16 +318,19 @@ async fn no_extension_follows_a_release() {
     let mut released = std::collections::HashSet::new();
     let mut extensions = 0;
     for command in &seen {
-        // EVALSHA hash 1 name token [ttl]
+        // EVALSHA hash 1 name token [ttl]. A slow machine may need several attempts, each with a
+        // token of its own.
         match &command[..] {
-            [_, _, _, name, _] => assert!(released.insert(name), "released twice"),
-            [eval, _, _, name, _, _] if eval.eq_ignore_ascii_case("\"evalsha\"") => {
+            [_, _, _, _, token] => {
+                released.insert(token);
+            }
+            [eval, _, _, name, token, _] if eval.eq_ignore_ascii_case("\"evalsha\"") => {
                 extensions += 1;
-                assert!(!released.contains(name), "{name} was extended after its release");
+                assert!(!released.contains(token), "{name} was extended after its release");
             }
             _ => {}
         }
     }
-    assert_eq!(released.len(), 201);
+    assert!(released.len() > 200, "{}", released.len());
     assert!(extensions > 0, "they were not recognized");
 }
