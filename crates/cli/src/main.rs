@@ -1,17 +1,17 @@
 //! The command `quorlock`: runs another command while a lock is held.
 //!
 //! ```text
-//!   args ──▶ plan ──┬──▶ run ──▶ keep      extends the lock while the command runs
-//!                   │     ├────▶ group     the command, and everything it starts
-//!                   │     └────▶ signals   passed on to the group
+//!   args ──▶ plan ──┬──▶ run ──▶ group     the command, and everything it starts
+//!                   │     ├────▶ signals   passed on to the group
+//!                   │     └────▶ grace     what the group gets to end in
 //!                   └──▶ status            who holds a lock
 //! ```
 
 mod args;
 mod duration;
 mod exit;
+mod grace;
 mod group;
-mod keep;
 mod plan;
 mod run;
 mod signals;

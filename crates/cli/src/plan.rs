@@ -9,6 +9,7 @@ use quorlock::{Error, Locker, Settings};
 use crate::args::{Action, Args, ClusterArgs, RunArgs, StatusArgs};
 use crate::duration::shown;
 use crate::exit::{self, Failed};
+use crate::grace;
 
 /// What is to be done.
 pub(crate) enum Plan {
@@ -103,6 +104,7 @@ impl Cluster {
             .nodes(&self.urls)
             .prefix(self.prefix.as_bytes())
             .ttl(self.ttl)
+            .loss_lead(grace::lead(self.ttl))
             .connect()
             .await
     }

@@ -5,13 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::pin::pin;
 use std::process::ExitStatus;
 
-use quorlock::{Error, Guard, Locker};
+use quorlock::{Error, Guard, Locker, Loss};
 use tokio::select;
 
 use crate::duration::shown;
 use crate::exit::{self, Failed};
+use crate::grace::grace;
 use crate::group::Group;
-use crate::keep::{Over, Rhythm, keep};
 use crate::plan;
 use crate::signals::Signals;
 use crate::stderr::warn;
@@ -20,7 +20,7 @@ use crate::stderr::warn;
 enum Ended {
     ByItself(ExitStatus),
     NotWaitedFor(io::Error),
-    WithTheLock(Over),
+    WithTheLock(Loss),
 }
 
 /// Does it all, and returns the code to exit with.
@@ -44,9 +44,9 @@ async fn run_locked(
     locker: &Locker,
     signals: &mut Signals,
 ) -> Result<u8, Failed> {
-    let rhythm = Rhythm::of(plan.cluster.ttl);
+    let ttl = plan.cluster.ttl;
     // With less than that it might be too late for the first extension.
-    let mut lock = locker.lock(plan.name.as_bytes()).at_least(rhythm.every);
+    let mut lock = locker.lock(plan.name.as_bytes()).at_least(ttl / 3);
     if let Some(wait) = plan.wait {
         lock = lock.wait(wait);
     }
@@ -56,16 +56,17 @@ async fn run_locked(
         guard = lock.into_future() => guard.map_err(|error| not_taken(plan, error))?,
     };
     let mut group = Group::start(plan)?;
-    match supervise(&mut group, &guard, rhythm, signals).await {
+    match supervise(&mut group, &guard, signals).await {
         Ended::ByItself(status) => release(plan, guard, exit::of_command(status)).await,
         Ended::NotWaitedFor(error) => {
-            group.end(rhythm.grace(&guard)).await;
+            group.end(grace(&guard, ttl)).await;
             let message = format!("the command cannot be waited for, and was ended: {error}");
             Err(Failed::new(exit::OWN_FAILURE, message))
         }
-        Ended::WithTheLock(over) => {
-            group.end(rhythm.grace(&guard)).await;
-            Err(Failed::new(exit::LOST, explain(&guard, &over)))
+        Ended::WithTheLock(reason) => {
+            let message = explain(&guard, reason);
+            group.end(grace(&guard, ttl)).await;
+            Err(Failed::new(exit::LOST, message))
         }
     }
 }
@@ -76,14 +77,9 @@ fn not_taken(plan: &plan::Run, error: Error) -> Failed {
     if taken { Failed { code: plan.taken_code, ..failed } } else { failed }
 }
 
-/// Keeps the lock and passes signals on until the command has ended, or has to.
-async fn supervise(
-    group: &mut Group,
-    guard: &Guard,
-    rhythm: Rhythm,
-    signals: &mut Signals,
-) -> Ended {
-    let mut keeping = pin!(keep(guard, rhythm));
+/// Passes signals on until the command has ended, or has to.
+async fn supervise(group: &mut Group, guard: &Guard, signals: &mut Signals) -> Ended {
+    let mut lost = pin!(guard.lost());
     loop {
         select! {
             biased;
@@ -91,7 +87,7 @@ async fn supervise(
                 Ok(status) => Ended::ByItself(status),
                 Err(error) => Ended::NotWaitedFor(error),
             },
-            over = &mut keeping => return Ended::WithTheLock(over),
+            reason = &mut lost => return Ended::WithTheLock(reason),
             signal = signals.next() => group.signal(signal),
         }
     }
@@ -122,13 +118,13 @@ async fn release(plan: &plan::Run, guard: Guard, code: u8) -> Result<u8, Failed>
     }
 }
 
-fn explain(guard: &Guard, over: &Over) -> String {
-    match over {
-        Over::Lost(error) => format!("{error}; the command was ended"),
-        Over::Ending(last) => {
-            let why = last.as_ref().map_or("no node answered".to_owned(), ToString::to_string);
-            let name = guard.name();
-            format!("the lock {name} could not be extended, and the command was ended: {why}")
-        }
+/// Says why the command is ended, at the moment at which that is known.
+fn explain(guard: &Guard, reason: Loss) -> String {
+    let name = guard.name();
+    if guard.grace().is_zero() {
+        format!("the lock {name} is lost: {reason}; the command was ended")
+    } else {
+        // It is still held for as long as it takes. Why stands in the warnings.
+        format!("the lock {name} could not be extended in time, and the command was ended")
     }
 }

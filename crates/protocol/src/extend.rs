@@ -43,6 +43,13 @@ impl Extend {
         }
     }
 
+    /// Another extension of the same lease was confirmed in the meantime: what counts for this one
+    /// is the deadline that the lease has now.
+    pub fn outlived(&mut self, deadline: Moment) {
+        self.old_deadline = self.old_deadline.max(deadline);
+        self.new_deadline = self.new_deadline.max(deadline);
+    }
+
     /// Takes a vote in. Returns the outcome with the vote that decides or changes it.
     pub fn vote(&mut self, node: usize, vote: Vote, now: Moment) -> Option<ExtendOutcome> {
         if !self.tally.record(node, vote) || self.is_final() {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::{ExtendOutcome, Moment};
+use crate::{Cap, Caps, ExtendOutcome, Moment};
 
 /// A lease that was won, as its holder knows it.
 ///
@@ -16,6 +16,9 @@ use crate::{ExtendOutcome, Moment};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
     valid_until: Moment,
+    caps: Caps,
+    /// How often it was extended.
+    extensions: u32,
     state: LeaseState,
 }
 
@@ -39,25 +42,51 @@ pub enum LossReason {
     Expired,
     /// A majority of the nodes has no record of it.
     Gone,
+    /// Its validity ran out, and a cap forbade to extend it.
+    Capped,
+    /// It was given back.
+    Released,
 }
 
 impl Lease {
     /// A lease that was just won.
     #[must_use]
-    pub const fn new(valid_until: Moment) -> Self {
-        Self { valid_until, state: LeaseState::Held }
+    pub fn new(valid_until: Moment) -> Self {
+        Self::capped_by(Caps::NONE, valid_until)
+    }
+
+    /// A lease that was just won, and that its holder may have only within these caps.
+    #[must_use]
+    pub fn capped_by(caps: Caps, valid_until: Moment) -> Self {
+        let valid_until = caps.cut(valid_until);
+        Self { valid_until, caps, extensions: 0, state: LeaseState::Held }
+    }
+
+    /// The cap that it has reached. It cannot be extended any more then, and is valid to its end.
+    #[must_use]
+    pub fn capped(&self) -> Option<Cap> {
+        self.caps.reached(self.valid_until, self.extensions)
+    }
+
+    /// Its holder gives it back.
+    pub const fn released(&mut self) {
+        if !matches!(self.state, LeaseState::Lost(_)) {
+            self.state = LeaseState::Lost(LossReason::Released);
+        }
     }
 
     /// Takes in how an extension ended.
     ///
-    /// A success that arrives after the deadline, or after a loss, changes nothing.
+    /// A success that arrives after the deadline, after a loss or beyond a cap changes nothing.
     pub fn extended(&mut self, outcome: ExtendOutcome, now: Moment) {
         if matches!(self.state(now), LeaseState::Lost(_)) {
             return;
         }
         match outcome {
+            ExtendOutcome::Renewed { .. } if self.capped().is_some() => {}
             ExtendOutcome::Renewed { valid_until } => {
-                self.valid_until = self.valid_until.max(valid_until);
+                self.valid_until = self.valid_until.max(self.caps.cut(valid_until));
+                self.extensions = self.extensions.saturating_add(1);
                 self.state = LeaseState::Renewed;
             }
             ExtendOutcome::Unknown => self.state = LeaseState::Unknown,
@@ -68,7 +97,7 @@ impl Lease {
     /// What is known at `now`. Asking after the deadline makes the loss final.
     pub fn state(&mut self, now: Moment) -> LeaseState {
         if !matches!(self.state, LeaseState::Lost(_)) && now >= self.valid_until {
-            self.state = LeaseState::Lost(LossReason::Expired);
+            self.state = LeaseState::Lost(self.end_reason());
         }
         self.state
     }
@@ -87,7 +116,7 @@ impl Lease {
     pub fn notice(&mut self, lead: Duration, now: Moment) -> Option<Duration> {
         let left = self.valid_until.before(lead).since(now);
         if left.is_zero() && !matches!(self.state, LeaseState::Lost(_)) {
-            self.state = LeaseState::Lost(LossReason::Expired);
+            self.state = LeaseState::Lost(self.end_reason());
         }
         match self.state {
             LeaseState::Lost(_) => None,
@@ -95,9 +124,23 @@ impl Lease {
         }
     }
 
+    /// What a holder that was told of its loss has left to stop its work in; zero if others may
+    /// have the lock already.
+    #[must_use]
+    pub const fn grace(&self, now: Moment) -> Duration {
+        match self.state {
+            LeaseState::Lost(LossReason::Gone | LossReason::Released) => Duration::ZERO,
+            _ => self.valid_until.since(now),
+        }
+    }
+
     /// The end of the validity.
     #[must_use]
     pub const fn valid_until(&self) -> Moment {
         self.valid_until
+    }
+
+    fn end_reason(&self) -> LossReason {
+        if self.capped().is_some() { LossReason::Capped } else { LossReason::Expired }
     }
 }

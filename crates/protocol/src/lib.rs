@@ -9,6 +9,7 @@
 //!                             Tally  (who said what)  ◀── Quorum (how many are enough)
 //!
 //!  Terms  ── how long a lease may be believed      Lease ── Held, Renewed, Unknown, Lost
+//!  Caps   ── how much of it one holder may have    Upkeep ── when to extend it, when to tell
 //!  Candidacy ─ in the queues of all nodes, until a majority grants it
 //!  Turns ─ how often it changes hands without them      Backoff ─ how long to wait before a retry
 //! ```
@@ -26,6 +27,7 @@ extern crate alloc;
 mod acquire;
 mod backoff;
 mod candidacy;
+mod caps;
 mod extend;
 mod lease;
 mod moment;
@@ -35,10 +37,12 @@ mod release;
 mod tally;
 mod terms;
 mod turns;
+mod upkeep;
 
 pub use acquire::{Acquire, AcquireOutcome, Defeat};
 pub use backoff::Backoff;
 pub use candidacy::{Candidacy, Queueing, Step};
+pub use caps::{Cap, Caps};
 pub use extend::{Extend, ExtendOutcome};
 pub use lease::{Lease, LeaseState, LossReason};
 pub use moment::Moment;
@@ -48,3 +52,4 @@ pub use release::{Release, ReleaseOutcome};
 pub use tally::{Tally, Vote};
 pub use terms::{Drift, Terms};
 pub use turns::Turns;
+pub use upkeep::{Duty, Upkeep};

@@ -191,6 +191,25 @@ proptest! {
     }
 
     #[test]
+    fn late_answers_do_not_end_what_a_later_extension_has_renewed(nodes in 1..=9usize) {
+        let quorum = Quorum::of(nodes).unwrap();
+        let mut round = Extend::new(quorum, &terms(100), SENT, at(80));
+        for node in 0..nodes {
+            round.vote(node, Vote::Silent, at(10));
+        }
+        round.outlived(at(150));
+        let ends = (0..nodes).filter_map(|node| round.vote(node, Vote::Unknown, at(149))).count();
+        prop_assert_eq!((ends, round.outcome()), (0, Some(ExtendOutcome::Unknown)));
+        let mut late = Extend::new(quorum, &terms(100), SENT, at(80));
+        late.outlived(at(150));
+        for node in 0..nodes {
+            late.vote(node, Vote::Yes, at(149));
+        }
+        let renewed = ExtendOutcome::Renewed { valid_until: at(150) };
+        prop_assert_eq!(late.outcome(), Some(renewed), "it never shortens");
+    }
+
+    #[test]
     fn a_release_says_what_a_count_of_the_answers_says(
         (nodes, ballots) in (1..=9usize).prop_flat_map(|n| (Just(n), ballots(n))),
     ) {

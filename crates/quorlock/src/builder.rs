@@ -74,6 +74,20 @@ impl Builder {
         self
     }
 
+    /// How often a lock may be extended, by the watchdog or by its holder, unless the
+    /// [`Lock`](crate::Lock) says otherwise. Default: without limit.
+    pub fn max_extensions(mut self, most: u32) -> Self {
+        self.settings.max_extensions = Some(most);
+        self
+    }
+
+    /// How long a lock may be held with all its extensions, unless the [`Lock`](crate::Lock) says
+    /// otherwise. Default: without limit.
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.settings.max_hold = Some(longest);
+        self
+    }
+
     /// How long one attempt to connect to a node may take. Default: 1 s.
     pub fn connect_limit(mut self, limit: Duration) -> Self {
         self.settings.connect_limit = limit;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::name::Name;
 use crate::node::{Failure, Holder};
-use quorlock_protocol::LossReason;
+use quorlock_protocol::{Cap, LossReason};
 
 /// Why a lock was not taken, extended or released.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -40,6 +40,21 @@ pub enum Error {
         name: Name,
         /// How that is known.
         reason: Loss,
+    },
+
+    /// The lock is held, and a cap forbids to extend it. Finish before it ends.
+    #[error(
+        "the lock {name} cannot be extended: {}; finish within the {remaining:.1?} that is left, or \
+         raise the cap",
+        capped(*.cap)
+    )]
+    Capped {
+        /// The lock.
+        name: Name,
+        /// Which cap.
+        cap: Cap,
+        /// What is left of its validity.
+        remaining: Duration,
     },
 
     /// Too few nodes answered to know. Nothing is held that was not held before.
@@ -84,6 +99,11 @@ pub enum Loss {
     Expired,
     /// A majority of the nodes had no record of it, or one of somebody else.
     Gone,
+    /// The validity ran out, or is about to, and a cap forbade to extend it: the caller's own
+    /// [`max_extensions`](crate::Lock::max_extensions) or [`max_hold`](crate::Lock::max_hold).
+    Capped,
+    /// It was given back.
+    Released,
 }
 
 impl From<LossReason> for Loss {
@@ -91,6 +111,8 @@ impl From<LossReason> for Loss {
         match reason {
             LossReason::Expired => Self::Expired,
             LossReason::Gone => Self::Gone,
+            LossReason::Capped => Self::Capped,
+            LossReason::Released => Self::Released,
         }
     }
 }
@@ -100,6 +122,11 @@ impl fmt::Display for Loss {
         f.write_str(match self {
             Self::Expired => "its validity ran out before it was extended",
             Self::Gone => "a majority of the nodes has no record of it any more",
+            Self::Capped => {
+                "it was kept for as long as its cap allows; do less under it, or raise \
+                 max_extensions or max_hold"
+            }
+            Self::Released => "it was released",
         })
     }
 }
@@ -135,6 +162,13 @@ impl fmt::Display for NodeAnswers {
 impl Error {
     pub(crate) fn misuse(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Misuse { problem: problem.into(), remedy: remedy.into() }
+    }
+}
+
+fn capped(cap: Cap) -> String {
+    match cap {
+        Cap::Extensions(count) => format!("it was extended {count} times, the most it may be"),
+        Cap::Hold => "it is held for as long as it may be".to_owned(),
     }
 }
 

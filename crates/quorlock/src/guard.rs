@@ -19,16 +19,17 @@ use quorlock_protocol::LeaseState;
 ///
 /// # The bad news first
 ///
-/// - **It ends by itself.** The nodes forget the lock after its TTL, and this guard stops
-///   believing in it earlier than that ([`remaining`](Self::remaining)). Work that takes longer
-///   has to [`extend`](Self::extend) it, or to stop: [`lost`](Self::lost) tells when, and
-///   [`run`](Self::run) does it.
+/// - **It can end by itself.** It is extended while this guard lives, a third of the TTL after the
+///   last time. If too few nodes answer, or a cap forbids it, it ends: the nodes forget it after its
+///   TTL, and this guard stops believing in it earlier than that ([`remaining`](Self::remaining)).
+///   Work has to stop then: [`lost`](Self::lost) tells when, and [`run`](Self::run) does it.
 /// - **A paused process does not notice.** A process that is stopped, swapped out or suspended
 ///   between asking [`is_held`](Self::is_held) and acting on the answer acts late. No lock with a
 ///   timeout can prevent that; only the resource can, by refusing.
 /// - **Dropping it releases it**, at once and in the background: it does not block, spawn or
 ///   panic, and nobody learns whether it worked. [`release`](Self::release) tells.
-/// - **Forgetting it** ([`std::mem::forget`]) leaves the lock taken until its TTL has passed.
+/// - **Forgetting it** ([`std::mem::forget`]) keeps the lock for as long as the process lives. With
+///   [`Lock::fixed`](crate::Lock::fixed) it stays taken until its TTL has passed.
 #[must_use = "a guard that is dropped releases its lock at once"]
 pub struct Guard {
     claim: Arc<Claim>,
@@ -76,6 +77,13 @@ impl Guard {
         self.claim.with_lease(quorlock_protocol::Lease::remaining)
     }
 
+    /// What is left to stop the work in once the loss was told: until then nobody else can have the
+    /// lock. Zero if somebody may have it already.
+    #[must_use]
+    pub fn grace(&self) -> Duration {
+        self.claim.with_lease(|lease, now| lease.grace(now))
+    }
+
     /// What is known of the lock.
     #[must_use]
     pub fn state(&self) -> GuardState {
@@ -89,11 +97,16 @@ impl Guard {
 
     /// Makes the lock last for another TTL from now.
     ///
+    /// That is done while the guard lives, without being asked for. It is of use for a lock that is
+    /// [`fixed`](crate::Lock::fixed), or before a stretch of work in which this process cannot run.
+    ///
     /// The nodes are asked when this is called; the future only waits for what they say. An
     /// extension never takes the lock again if it was lost, and never shortens it.
     ///
     /// # Errors
     /// - [`Error::Lost`]: the lock is not held any more. Stop.
+    /// - [`Error::Capped`]: the lock is held, but was extended as often, or is held for as long, as
+    ///   it may be.
     /// - [`Error::NoQuorum`]: too few nodes answered in time. The lock is held until its old
     ///   deadline, see [`remaining`](Self::remaining); try again before it.
     ///
@@ -102,8 +115,8 @@ impl Guard {
     /// the same.
     pub fn extend(&self) -> Extending {
         Extending(match ExtendRound::start(&self.claim) {
-            Some(round) => ExtendingState::Asked(round),
-            None => ExtendingState::NotHeld(self.name().clone(), self.loss()),
+            Ok(round) => ExtendingState::Asked(round),
+            Err(refused) => ExtendingState::Refused(refused),
         })
     }
 
@@ -163,13 +176,6 @@ impl Guard {
             Some(Passed::Freed(round)) => ReleasingState::Asked(round),
         })
     }
-
-    fn loss(&self) -> Loss {
-        match self.state() {
-            GuardState::Lost(loss) => loss,
-            _ => Loss::Expired,
-        }
-    }
 }
 
 impl Drop for Guard {
@@ -196,7 +202,7 @@ pub struct Extending(ExtendingState);
 
 enum ExtendingState {
     Asked(Arc<ExtendRound>),
-    NotHeld(Name, Loss),
+    Refused(Error),
 }
 
 impl Future for Extending {
@@ -205,9 +211,7 @@ impl Future for Extending {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &self.0 {
             ExtendingState::Asked(round) => round.poll(cx),
-            ExtendingState::NotHeld(name, reason) => {
-                Poll::Ready(Err(Error::Lost { name: name.clone(), reason: *reason }))
-            }
+            ExtendingState::Refused(error) => Poll::Ready(Err(error.clone())),
         }
     }
 }

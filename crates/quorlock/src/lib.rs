@@ -82,6 +82,6 @@ pub use locker::Locker;
 pub use loss::Lost;
 pub use name::{MAX_NAME_BYTES, Name};
 pub use owner::Owner;
-pub use quorlock_protocol::{Backoff, Drift};
+pub use quorlock_protocol::{Backoff, Cap, Drift};
 pub use settings::{MIN_TTL, Settings};
 pub use token::{Token, TokenText};

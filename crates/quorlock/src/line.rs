@@ -33,7 +33,7 @@ pub(crate) struct Lines {
 struct Line {
     /// What the front holds; nothing while it asks.
     holder: Weak<Claim>,
-    /// Boxed, since most lines have none.
+    #[expect(clippy::box_collection, reason = "most lines have none, and there are many")]
     seats: Option<Box<VecDeque<Arc<Seat>>>>,
 }
 
@@ -109,7 +109,7 @@ impl Core {
         };
         // A holder that does not know yet that it has lost the lock keeps nobody waiting.
         if let Some(claim) = holder
-            && claim.notice().is_err()
+            && claim.is_lost()
         {
             claim.leave_line();
             if matches!(entry, Entry::Busy) {

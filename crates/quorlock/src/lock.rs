@@ -40,7 +40,12 @@ impl Lock {
             core: Arc::clone(core),
             name: Name::new(name),
             wait: None,
-            wish: Wish { ttl: core.settings.ttl, least: Duration::ZERO, owner: None },
+            wish: Wish {
+                ttl: core.settings.ttl,
+                least: Duration::ZERO,
+                owner: None,
+                keep: core.settings.keep(),
+            },
             from_elsewhere: false,
         }
     }
@@ -63,6 +68,28 @@ impl Lock {
         self
     }
 
+    /// Does not extend it by itself: it ends after its TTL, unless [`Guard::extend`] is called.
+    ///
+    /// For a lock that is to outlive its process, or that must not be kept by a holder that hangs.
+    pub fn fixed(mut self) -> Self {
+        self.wish.keep.renew = false;
+        self
+    }
+
+    /// Extends it so many times at the most, counting those that [`Guard::extend`] asks for. After
+    /// that it ends by itself, with [`Loss::Capped`](crate::Loss::Capped).
+    pub fn max_extensions(mut self, most: u32) -> Self {
+        self.wish.keep.max_extensions = Some(most);
+        self
+    }
+
+    /// Holds it for so long at the most, however often it is extended. Then it ends by itself, with
+    /// [`Loss::Capped`](crate::Loss::Capped).
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.wish.keep.max_hold = Some(longest);
+        self
+    }
+
     /// Takes it for somebody who may hold it already, and then gets it at once.
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.wish.owner = Some(owner.id);
@@ -72,7 +99,9 @@ impl Lock {
 
     fn check(&self, name: &Name) -> Result<(), Error> {
         self.core.settings.check_ttl(self.wish.ttl)?;
+        self.core.settings.check_keep(self.wish.keep)?;
         let most = self.core.terms(self.wish.ttl).validity();
+        let most = self.wish.keep.max_hold.map_or(most, |hold| hold.min(most));
         if self.wish.least >= most {
             return Err(Error::misuse(
                 format!(
@@ -292,8 +321,8 @@ impl Locking {
                         let Lock { core, wish, .. } = &self.lock;
                         let claim = Claim::borrowed(core, name, token, *wish);
                         self.stage = match ExtendRound::start(&claim) {
-                            Some(round) => Stage::Borrowing(claim, round),
-                            None => Stage::New,
+                            Ok(round) => Stage::Borrowing(claim, round),
+                            Err(error) => return Some(Poll::Ready(Err(error))),
                         };
                     }
                 }

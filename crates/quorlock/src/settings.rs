@@ -36,6 +36,10 @@ pub struct Settings {
     /// How long before the end of the validity a holder is told of its loss. Default: a twentieth
     /// of the TTL.
     pub loss_lead: Duration,
+    /// How often a lock may be extended. Default: without limit.
+    pub max_extensions: Option<u32>,
+    /// How long a lock may be held with all its extensions. Default: without limit.
+    pub max_hold: Option<Duration>,
     /// What the nodes' dialect takes off the validity besides.
     pub margin: Duration,
     /// The widest spread of the random delay between two attempts. Default: 200 ms.
@@ -56,12 +60,30 @@ impl Default for Settings {
             node_limit: default_node_limit(ttl),
             connect_limit: Duration::from_secs(1),
             loss_lead: default_loss_lead(ttl),
+            max_extensions: None,
+            max_hold: None,
             drift: Drift { base: Duration::ZERO, per_mille: 0 },
             margin: Duration::ZERO,
             retry: Backoff { longest: Duration::from_millis(200) },
             local_turns: 16,
             prefix: Vec::new(),
         }
+    }
+}
+
+/// How long one lock is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Keep {
+    /// Whether it is extended without its holder asking for it.
+    pub(crate) renew: bool,
+    pub(crate) max_extensions: Option<u32>,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+impl Keep {
+    /// Whether it is kept for as long as its holder wants.
+    pub(crate) fn without_end(self) -> bool {
+        self.renew && self.max_extensions.is_none() && self.max_hold.is_none()
     }
 }
 
@@ -86,7 +108,27 @@ impl Settings {
                 ));
             }
         }
+        self.check_keep(self.keep())?;
         self.check_ttl(self.ttl)
+    }
+
+    /// How a lock is kept that asks for nothing else.
+    pub(crate) fn keep(&self) -> Keep {
+        Keep { renew: true, max_extensions: self.max_extensions, max_hold: self.max_hold }
+    }
+
+    /// The rules for keeping one lock.
+    pub(crate) fn check_keep(&self, keep: Keep) -> Result<(), Error> {
+        match keep.max_hold {
+            Some(hold) if hold <= self.loss_lead => Err(Error::misuse(
+                format!(
+                    "with a loss lead of {:?} a lock that may be held for {hold:?} is lost at once",
+                    self.loss_lead
+                ),
+                "allow it to be held for longer, or use a shorter lead",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The rules for one TTL, be it the default or that of a single lock.
@@ -178,6 +220,8 @@ mod tests {
         assert!(drift.contains("9.99s") && drift.contains("longer TTL"), "{drift}");
         let lead = refusal(|s| s.loss_lead = Duration::from_secs(11));
         assert!(lead.contains("11s") && lead.contains("shorter lead"), "{lead}");
+        let hold = refusal(|s| s.max_hold = Some(Duration::from_millis(300)));
+        assert!(hold.contains("300ms") && hold.contains("500ms"), "{hold}");
         let zero = refusal(|s| s.connect_limit = Duration::ZERO);
         assert!(zero.contains("connect time limit is zero"), "{zero}");
     }

@@ -202,3 +202,228 @@ impl fmt::Debug for Watchdog {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::task::Wake;
+    use std::time::SystemTime;
+
+    use super::*;
+
+    /// A clock that is set by hand, and sleeps that never end.
+    #[derive(Debug, Default)]
+    struct Still {
+        now: Mutex<Moment>,
+        slept: Mutex<Vec<Duration>>,
+    }
+
+    impl Runtime for Still {
+        fn now(&self) -> Moment {
+            *locked(&self.now)
+        }
+
+        fn wall(&self) -> SystemTime {
+            SystemTime::UNIX_EPOCH
+        }
+
+        fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+            locked(&self.slept).push(duration);
+            Box::pin(std::future::pending())
+        }
+
+        fn spawn(&self, _: BoxFuture<'static, ()>) {}
+
+        fn random(&self, _: &mut [u8]) {}
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// A watchdog whose task runs only when it is told to.
+    struct Kennel {
+        runtime: Arc<Still>,
+        watchdog: Arc<Watchdog>,
+        task: Task,
+        woken: Arc<Woken>,
+    }
+
+    impl Kennel {
+        fn new() -> Self {
+            let runtime = Arc::new(Still::default());
+            let watchdog = Arc::new(Watchdog::default());
+            let task = Task {
+                watchdog: Arc::clone(&watchdog),
+                runtime: Arc::clone(&runtime) as Arc<dyn Runtime>,
+                nap: None,
+            };
+            let mut kennel = Self { runtime, watchdog, task, woken: Arc::default() };
+            assert!(kennel.turn(0).is_pending());
+            kennel
+        }
+
+        fn turn(&mut self, now_ms: u64) -> Poll<()> {
+            *locked(&self.runtime.now) = at(now_ms);
+            let waker = Waker::from(Arc::clone(&self.woken));
+            self.task.poll(&mut Context::from_waker(&waker))
+        }
+
+        fn woken(&self) -> usize {
+            self.woken.0.load(SeqCst)
+        }
+    }
+
+    /// Notes when it is rung, and does what it is told to then.
+    #[derive(Default)]
+    struct Bell {
+        place: Place,
+        rung: Mutex<Vec<Moment>>,
+        act: Mutex<Option<Act>>,
+    }
+
+    type Act = Box<dyn FnMut(Arc<Bell>) -> Option<Moment> + Send>;
+
+    impl Alarm for Bell {
+        fn place(&self) -> &Place {
+            &self.place
+        }
+
+        fn ring(self: Arc<Self>, now: Moment) -> Option<Moment> {
+            locked(&self.rung).push(now);
+            let mut act = locked(&self.act).take()?;
+            act(self)
+        }
+    }
+
+    impl Bell {
+        fn that(act: impl FnMut(Arc<Self>) -> Option<Moment> + Send + 'static) -> Arc<Self> {
+            Arc::new(Self { act: Mutex::new(Some(Box::new(act))), ..Self::default() })
+        }
+
+        fn rung(&self) -> Vec<Moment> {
+            locked(&self.rung).clone()
+        }
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment::default().after(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn all_that_is_due_rings_in_one_turn_and_never_before_its_time() {
+        let mut kennel = Kennel::new();
+        let bells: Vec<_> = (0..100).map(|_| Arc::new(Bell::default())).collect();
+        let due = at(10).after(Duration::from_micros(700));
+        for bell in &bells {
+            kennel.watchdog.set(due, Arc::clone(bell) as Arc<dyn Alarm>);
+        }
+        assert!(kennel.turn(9).is_pending());
+        assert!(bells.iter().all(|bell| bell.rung().is_empty()));
+        // Its tick has begun: rather a little early than late.
+        assert!(kennel.turn(10).is_pending());
+        assert!(bells.iter().all(|bell| bell.rung() == [due]));
+        assert_eq!(locked(&kennel.watchdog.state).wheel.len(), 0);
+        assert!(bells.iter().all(|bell| Arc::strong_count(bell) == 1), "something keeps them");
+    }
+
+    #[test]
+    fn the_task_is_woken_only_for_what_it_would_sleep_through() {
+        let mut kennel = Kennel::new();
+        let (near, far) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
+        kennel.watchdog.set(at(500), Arc::clone(&near) as Arc<dyn Alarm>);
+        assert_eq!(kennel.woken(), 1, "it was parked");
+        assert!(kennel.turn(1).is_pending());
+        for cycle in 0..1_000 {
+            kennel.watchdog.set(at(600 + cycle), Arc::clone(&far) as Arc<dyn Alarm>);
+            kennel.watchdog.clear(&*far);
+        }
+        kennel.watchdog.clear(&*near);
+        assert_eq!(kennel.woken(), 1, "a cycle woke it");
+        kennel.watchdog.set(at(499), Arc::clone(&far) as Arc<dyn Alarm>);
+        kennel.watchdog.set(at(498), near);
+        assert_eq!(kennel.woken(), 2, "once is enough");
+    }
+
+    #[test]
+    fn it_sleeps_until_the_first_alarm_and_for_a_second_at_the_most() {
+        let mut kennel = Kennel::new();
+        kennel.watchdog.set(at(60_000), Arc::new(Bell::default()));
+        assert!(kennel.turn(0).is_pending());
+        kennel.watchdog.set(at(70), Arc::new(Bell::default()));
+        assert!(kennel.turn(0).is_pending());
+        let slept = locked(&kennel.runtime.slept).clone();
+        assert_eq!(slept, [Duration::from_secs(1), Duration::from_millis(70)]);
+    }
+
+    #[test]
+    fn an_alarm_that_is_cleared_while_it_rings_is_not_put_back() {
+        let mut kennel = Kennel::new();
+        let watchdog = Arc::clone(&kennel.watchdog);
+        let bell = Bell::that(move |bell| {
+            watchdog.clear(&*bell);
+            Some(at(20))
+        });
+        kennel.watchdog.set(at(10), Arc::clone(&bell) as Arc<dyn Alarm>);
+        assert!(kennel.turn(10).is_pending());
+        assert_eq!(Arc::strong_count(&bell), 1, "something keeps it");
+        assert!(kennel.turn(30).is_pending());
+        assert_eq!(bell.rung(), [at(10)]);
+        // It can be set again.
+        kennel.watchdog.set(at(40), Arc::clone(&bell) as Arc<dyn Alarm>);
+        assert!(kennel.turn(40).is_pending());
+        assert_eq!(bell.rung(), [at(10), at(40)]);
+    }
+
+    #[test]
+    fn an_alarm_that_is_set_while_it_rings_rings_at_the_earlier_time() {
+        for (set, returned, next) in [(20, Some(30), 20), (30, Some(20), 20), (30, None, 30)] {
+            let mut kennel = Kennel::new();
+            let watchdog = Arc::clone(&kennel.watchdog);
+            let bell = Bell::that(move |bell| {
+                watchdog.set(at(set), bell);
+                returned.map(at)
+            });
+            kennel.watchdog.set(at(10), Arc::clone(&bell) as Arc<dyn Alarm>);
+            for now in [10, next - 1, next, 90] {
+                assert!(kennel.turn(now).is_pending());
+            }
+            assert_eq!(bell.rung(), [at(10), at(next)]);
+        }
+    }
+
+    #[test]
+    fn an_alarm_that_wants_to_ring_at_once_waits_for_its_next_turn() {
+        let mut kennel = Kennel::new();
+        let bell = Bell::that(|_| Some(at(0)));
+        kennel.watchdog.set(at(10), Arc::clone(&bell) as Arc<dyn Alarm>);
+        assert!(kennel.turn(10).is_pending());
+        assert_eq!(bell.rung(), [at(10)]);
+        assert!(kennel.turn(11).is_pending());
+        assert_eq!(bell.rung().len(), 2);
+    }
+
+    #[test]
+    fn closed_it_ends_and_lets_go_of_everything() {
+        let mut kennel = Kennel::new();
+        let bell = Arc::new(Bell::default());
+        kennel.watchdog.set(at(10), Arc::clone(&bell) as Arc<dyn Alarm>);
+        kennel.watchdog.close();
+        assert_eq!(Arc::strong_count(&bell), 1);
+        assert!(kennel.turn(1).is_ready());
+        assert_eq!(kennel.woken(), 2);
+    }
+
+    #[test]
+    fn one_warning_a_second() {
+        let watchdog = Watchdog::default();
+        let may: Vec<_> =
+            [0, 999, 1_000, 1_500, 2_100].map(|now| watchdog.may_warn(at(now))).to_vec();
+        assert_eq!(may, [true, false, true, false, true]);
+    }
+}

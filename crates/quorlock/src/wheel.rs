@@ -196,3 +196,87 @@ impl Rung {
         self.next = Arc::clone(&self.alarm).ring(now.max(self.at));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Numbered(Place);
+
+    impl Alarm for Numbered {
+        fn place(&self) -> &Place {
+            &self.0
+        }
+
+        fn ring(self: Arc<Self>, _: Moment) -> Option<Moment> {
+            None
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Set(usize, u64),
+        Clear(usize),
+        Pass(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0..12usize, 0..40u64).prop_map(|(which, in_us)| Step::Set(which, in_us * 250)),
+            2 => (0..12usize).prop_map(Step::Clear),
+            1 => (0..8u64).prop_map(|us| Step::Pass(us * 700)),
+        ]
+    }
+
+    fn us(us: u64) -> Moment {
+        Moment::from_nanos(us * 1_000)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_set_comes_out_in_its_tick_and_what_is_cleared_does_not(
+            steps in prop::collection::vec(step(), 0..200),
+        ) {
+            let alarms: Vec<_> = (0..12).map(|_| Arc::new(Numbered(Place::default()))).collect();
+            let mut expected: BTreeMap<usize, Moment> = BTreeMap::new();
+            let mut wheel = Wheel::default();
+            let mut now_us = 1_000;
+            for step in steps {
+                match step {
+                    Step::Set(which, in_us) => {
+                        let at = us(now_us + in_us);
+                        let moved = wheel.set(at, Arc::clone(&alarms[which]) as Arc<dyn Alarm>);
+                        prop_assert_eq!(moved.is_some(), expected.insert(which, at).is_some());
+                    }
+                    Step::Clear(which) => {
+                        let cleared = wheel.clear(alarms[which].place());
+                        prop_assert_eq!(cleared.is_some(), expected.remove(&which).is_some());
+                    }
+                    Step::Pass(pass_us) => {
+                        now_us += pass_us;
+                        let due = wheel.take_due(us(now_us));
+                        wheel.put_back(&due, us(now_us));
+                        let count = expected.len();
+                        expected.retain(|_, at| tick(*at) > now_us / 1_000);
+                        prop_assert_eq!(due.len(), count - expected.len());
+                    }
+                }
+                prop_assert_eq!(wheel.len(), expected.len());
+                prop_assert_eq!(wheel.first(), expected.values().min().map(|at| tick(*at)));
+                for (which, alarm) in alarms.iter().enumerate() {
+                    let kept = 1 + usize::from(expected.contains_key(&which));
+                    prop_assert_eq!(Arc::strong_count(alarm), kept);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_is_small() {
+        assert!(size_of::<Place>() <= 16);
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::settings::Keep;
 use crate::token::OwnerId;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,4 +11,5 @@ pub(crate) struct Wish {
     /// It is of use only with more than this of its validity left.
     pub(crate) least: Duration,
     pub(crate) owner: Option<OwnerId>,
+    pub(crate) keep: Keep,
 }

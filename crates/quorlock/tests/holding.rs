@@ -1,18 +1,16 @@
 //! Keeping a lock, and learning that it is gone.
 
 use std::future::Future;
+use std::io::{Read, Write};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use quorlock::node::Node;
-use quorlock::node::memory::MemoryNode;
-use quorlock::runtime::Runtime;
 use quorlock::{Error, GuardState, Locker, Loss};
 use quorlock_testkit::{
-    Proxy, RedisServer, Reply, VirtualTime, eventually_async as eventually, servers,
+    Client, Proxy, RedisServer, Reply, eventually_async as eventually, servers,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -110,37 +108,6 @@ async fn a_guard_knows_by_itself_when_its_time_is_over() {
     server.resume();
 }
 
-/// In a world where only sleeping takes time, the moment can be told exactly.
-#[tokio::test]
-async fn a_loss_is_told_by_its_lead_before_the_validity_ends() {
-    let time = Arc::new(VirtualTime::new(SystemTime::now()));
-    let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
-    let lead = Duration::from_secs(3);
-    let builder = Locker::builder().with_nodes([node]).ttl(TTL).loss_lead(lead);
-    let locker = builder.runtime(time.clone()).connect().await.expect("a locker");
-    let guard = locker.lock("told").await.expect("free");
-    let (start, remaining) = (time.now(), guard.remaining());
-    assert_eq!(guard.lost().await, Loss::Expired);
-    assert_eq!(time.now().since(start), remaining - lead);
-    assert!(!guard.is_held(), "whoever was told has stopped: it stays lost");
-    assert!(matches!(guard.extend().await, Err(Error::Lost { reason: Loss::Expired, .. })));
-}
-
-#[tokio::test]
-async fn an_extension_puts_the_loss_off() {
-    let time = Arc::new(VirtualTime::new(SystemTime::now()));
-    let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
-    let builder = Locker::builder().with_nodes([node]).ttl(TTL).runtime(time.clone());
-    let locker = builder.connect().await.expect("a locker");
-    let guard = locker.lock("put off").await.expect("free");
-    time.pass(TTL / 2);
-    guard.extend().await.expect("extended");
-    let (start, remaining) = (time.now(), guard.remaining());
-    assert_eq!(remaining, TTL);
-    guard.lost().await;
-    assert_eq!(time.now().since(start), TTL - TTL / 20);
-}
-
 /// Says when it is dropped.
 struct Dropped<'a>(&'a AtomicBool);
 
@@ -220,4 +187,150 @@ async fn two_tasks_of_one_runtime_exclude_each_other() {
     while let Some(done) = tasks.join_next().await {
         done.expect("no task saw another one inside");
     }
+}
+
+/// Short enough to be extended within a test, and long enough for a machine that stands still for
+/// some seconds.
+const SHORT_TTL: Duration = Duration::from_secs(6);
+
+/// Ends when the watchdog has made the record last longer.
+async fn extended(server: &RedisServer, name: &str) {
+    let mut before = i64::MAX;
+    eventually("it is extended", async || {
+        let Reply::Int(left) = server.command(&["PTTL", name]) else { panic!("no PTTL") };
+        assert!(left > 0, "it is gone");
+        let more = left > before;
+        before = left;
+        more
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_held_lock_is_extended_without_being_asked_for() {
+    let servers = servers(3);
+    let builder = Locker::builder().nodes(servers.iter().map(RedisServer::url)).ttl(SHORT_TTL);
+    let locker = builder.connect().await.expect("a locker");
+    let guard = locker.lock("kept").await.expect("free");
+    for server in &servers {
+        eventually("all have it", async || exists(server, "kept")).await;
+    }
+    let [a, b, c] = [0, 1, 2].map(|index| extended(&servers[index], "kept"));
+    tokio::join!(a, b, c);
+    eventually("it knows", async || guard.state() == GuardState::Renewed).await;
+    guard.release().await.expect("released");
+    for server in &servers {
+        eventually("free everywhere", async || !exists(server, "kept")).await;
+    }
+}
+
+#[tokio::test]
+async fn the_watchdog_survives_reconnections_and_servers_that_forget_their_scripts() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(server.addr());
+    let builder = Locker::builder().nodes([proxy.url()]).ttl(SHORT_TTL);
+    let locker = builder.connect().await.expect("a locker");
+    let guard = locker.lock("survives").await.expect("free");
+    server.command(&["SCRIPT", "FLUSH"]);
+    extended(&server, "survives").await;
+    let connections = proxy.connections();
+    proxy.cut();
+    eventually("connected again", async || proxy.connections() > connections).await;
+    server.command(&["SCRIPT", "FLUSH"]);
+    extended(&server, "survives").await;
+    assert!(guard.is_held());
+    guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn two_of_three_that_hang_while_it_is_renewed_are_told_of_before_any_record_ends() {
+    let servers = servers(3);
+    let builder = Locker::builder().nodes(servers.iter().map(RedisServer::url));
+    let builder = builder.ttl(SHORT_TTL).loss_lead(SHORT_TTL / 3);
+    let locker = builder.connect().await.expect("a locker");
+    let guard = locker.lock("hung").await.expect("free");
+    for server in &servers {
+        eventually("all have it", async || exists(server, "hung")).await;
+    }
+    extended(&servers[0], "hung").await;
+    servers[..2].iter().for_each(RedisServer::pause);
+    assert_eq!(guard.lost().await, Loss::Expired);
+    assert!(!guard.grace().is_zero(), "told too late");
+    servers[..2].iter().for_each(RedisServer::resume);
+    for server in &servers {
+        assert!(exists(server, "hung"), "told too late");
+    }
+    assert!(!guard.is_held(), "it stays lost");
+}
+
+/// What a server was told to do, in its order.
+struct Monitor<S: Read + Write>(Client<S>);
+
+impl<S: Read + Write> Monitor<S> {
+    fn new(mut client: Client<S>) -> Self {
+        assert_eq!(client.command(&["MONITOR"]).expect("a reply"), Reply::Simple("OK".to_owned()));
+        Self(client)
+    }
+
+    /// The commands with `name` in them up to the one that says `end`, split at spaces.
+    fn until(&mut self, name: &str, end: &str) -> Vec<Vec<String>> {
+        let mut seen = Vec::new();
+        loop {
+            let Reply::Simple(line) = self.0.receive().expect("a line") else { continue };
+            if line.contains(end) {
+                return seen;
+            }
+            if line.contains(name) && !line.contains(" lua] ") {
+                seen.push(line.split(' ').skip(3).map(str::to_owned).collect());
+            }
+        }
+    }
+}
+
+/// Locks are released at about the time at which they are extended, by another thread than the one
+/// that extends them. Whichever comes first, no extension may follow a release.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_extension_follows_a_release() {
+    const TTL: Duration = Duration::from_millis(300);
+    let server = RedisServer::start();
+    let locker = Locker::builder().nodes([server.url()]).ttl(TTL);
+    let locker = locker.connect().await.expect("a locker");
+    let mut monitor = Monitor::new(server.connect().expect("a connection"));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..200_u32 {
+        let locker = locker.clone();
+        tasks.spawn(async move {
+            let guard = locker.lock(format!("race/{number}")).await.expect("free");
+            let around = TTL / 3 + Duration::from_micros(20) * number;
+            tokio::time::sleep(around - Duration::from_millis(2)).await;
+            drop(guard);
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.expect("no panic");
+    }
+    // Whatever the others would still send, they would send before this one is extended.
+    let marker = locker.lock("race/marker").ttl(SHORT_TTL).await.expect("free");
+    extended(&server, "race/marker").await;
+    marker.release().await.expect("released");
+    server.command(&["ECHO", "that is all"]);
+    let seen = monitor.until("race/", "that is all");
+    let mut released = std::collections::HashSet::new();
+    let mut extensions = 0;
+    for command in &seen {
+        // EVALSHA hash 1 name token [ttl]. A slow machine may need several attempts, each with a
+        // token of its own.
+        match &command[..] {
+            [_, _, _, _, token] => {
+                released.insert(token);
+            }
+            [eval, _, _, name, token, _] if eval.eq_ignore_ascii_case("\"evalsha\"") => {
+                extensions += 1;
+                assert!(!released.contains(token), "{name} was extended after its release");
+            }
+            _ => {}
+        }
+    }
+    assert!(released.len() > 200, "{}", released.len());
+    assert!(extensions > 0, "they were not recognized");
 }

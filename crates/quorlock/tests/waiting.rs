@@ -10,7 +10,10 @@ use quorlock_testkit::VirtualTime;
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// Three nodes that answer at once, and a clock that only sleeping moves.
+/// The grain of timers: what is slept is never shorter, and longer by this at the most.
+const GRAIN: Duration = Duration::from_millis(1);
+
+/// Three nodes that answer at once, and a clock that only waiting moves.
 async fn still_world() -> (Locker, Arc<VirtualTime>) {
     let time = Arc::new(VirtualTime::new(SystemTime::now()));
     let nodes = (0..3).map(|_| Arc::new(MemoryNode::new()) as Arc<dyn Node>);
@@ -18,7 +21,7 @@ async fn still_world() -> (Locker, Arc<VirtualTime>) {
     (builder.connect().await.expect("a locker"), time)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn no_waiting_is_one_attempt() {
     let (locker, _) = still_world().await;
     let guard = locker.lock("taken").await.expect("free");
@@ -50,14 +53,14 @@ async fn an_attempt_that_is_lost_before_all_were_asked_is_cleaned_after_they_wer
     drop(guard);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_waiting_time_is_never_overrun() {
     let (locker, _) = still_world().await;
     let guard = locker.lock("taken").await.expect("free");
     for wait in [Duration::from_nanos(1), Duration::from_millis(3), Duration::from_secs(2)] {
         match locker.lock("taken").wait(wait).await {
             Err(Error::TimedOut { waited, last, .. }) => {
-                assert_eq!(waited, wait, "nodes that answer at once take no time");
+                assert!(waited >= wait && waited < wait + GRAIN, "{waited:?}, not {wait:?}");
                 assert!(matches!(*last, Error::Taken { .. }), "{last}");
             }
             other => panic!("{other:?}"),
@@ -66,24 +69,27 @@ async fn the_waiting_time_is_never_overrun() {
     assert!(guard.is_held());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn waiting_longer_than_the_ttl_outlives_a_dead_holder() {
     let (locker, time) = still_world().await;
-    std::mem::forget(locker.lock("dead").await.expect("free"));
+    std::mem::forget(locker.lock("dead").fixed().await.expect("free"));
     let before = quorlock::runtime::Runtime::now(&*time);
-    let guard = locker.lock("dead").wait(2 * TTL).await.expect("free after the TTL");
+    let guard = locker.lock("dead").fixed().wait(2 * TTL).await.expect("free after the TTL");
     let waited = quorlock::runtime::Runtime::now(&*time).since(before);
     assert!(waited >= TTL, "{waited:?}");
-    assert!(waited <= TTL + Duration::from_millis(200), "{waited:?}: longer than a retry delay");
+    assert!(
+        waited <= TTL + Duration::from_millis(200) + GRAIN,
+        "{waited:?}: longer than a retry delay"
+    );
     std::mem::forget(guard);
     drop(locker.lock("dead").await.expect("waiting without end"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_paused_holder_knows_that_its_time_is_over_before_another_gets_in() {
     let (locker, time) = still_world().await;
     let guard = locker.lock("paused").await.expect("free");
-    time.pass(TTL);
+    time.suspend(TTL);
     assert!(!guard.is_held());
     let other = locker.try_lock("paused").await.expect("free after the TTL");
     assert!(other.is_held());

@@ -27,6 +27,7 @@ mod server;
 mod spawner;
 mod tls;
 mod virtual_time;
+mod witness;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,6 +37,7 @@ pub use proxy::Proxy;
 pub use resp::{Client, Reply};
 pub use server::RedisServer;
 pub use virtual_time::VirtualTime;
+pub use witness::{Asked, Witness};
 
 /// How long anything may take before it counts as failed.
 ///

@@ -1,20 +1,43 @@
-//! Time that passes only when somebody sleeps.
+//! Time that passes only when everybody waits for it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
+use tokio::runtime::Handle;
+use tokio::task::yield_now;
+use tokio::time::Instant;
 
-/// A [`Runtime`] for a test with a single task: each sleep is over at once and moves the clock by
-/// its length, so that waiting times can be compared exactly, on a machine of any speed.
+/// A [`Runtime`] on tokio's paused clock: when every task waits, the clock goes at once to where the
+/// next timer is. An hour passes in an instant, and moments can be compared exactly on a machine of
+/// any speed, with as many tasks as there are.
+///
+/// For tests with `#[tokio::test(start_paused = true)]`, and with nodes that answer from this process:
+/// a paused clock does not wait for servers. Timers have a grain of 1 ms, and round up.
 ///
 /// The time of day is its own, and may be set to anything.
 #[derive(Debug)]
 pub struct VirtualTime {
-    now_ns: AtomicU64,
-    wall: SystemTime,
+    start: Instant,
+    handle: Handle,
     inner: TokioRuntime,
+    apart: Mutex<Apart>,
 }
+
+/// What sets the clocks apart from the timers.
+#[derive(Debug)]
+struct Apart {
+    /// How long the machine was suspended.
+    suspended: Duration,
+    /// The time of day at the start.
+    wall: SystemTime,
+}
+
+/// The clock starts a day after its beginning.
+const BEGINNING: Moment = Moment::from_nanos(86_400_000_000_000);
+
+/// So many turns are given to tasks that have something to do at the same moment.
+const TURNS: usize = 16;
 
 impl VirtualTime {
     /// A clock that starts a day after its beginning, with the given time of day.
@@ -23,29 +46,61 @@ impl VirtualTime {
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn new(wall: SystemTime) -> Self {
-        let now_ns = AtomicU64::new(86_400_000_000_000);
-        Self { now_ns, wall, inner: TokioRuntime::current() }
+        Self {
+            start: Instant::now(),
+            handle: Handle::current(),
+            inner: TokioRuntime::current(),
+            apart: Mutex::new(Apart { suspended: Duration::ZERO, wall }),
+        }
     }
 
-    /// Lets time pass.
-    pub fn pass(&self, duration: Duration) {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.now_ns.fetch_add(nanos, Ordering::SeqCst);
+    /// Lets time pass: whatever is due meanwhile happens in its turn, and what is due at the end
+    /// has happened.
+    pub async fn pass(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+        for _ in 0..TURNS {
+            yield_now().await;
+        }
+    }
+
+    /// The machine is suspended, or the process stopped: so much later it goes on. The clock has
+    /// moved, and no timer has run.
+    ///
+    /// # Panics
+    /// When another thread panicked in here.
+    pub fn suspend(&self, duration: Duration) {
+        self.apart.lock().expect("no panic in between").suspended += duration;
+    }
+
+    /// Somebody sets the time of day.
+    ///
+    /// # Panics
+    /// When another thread panicked in here.
+    pub fn set_wall(&self, wall: SystemTime) {
+        let elapsed = self.elapsed();
+        self.apart.lock().expect("no panic in between").wall = wall - elapsed;
+    }
+
+    fn elapsed(&self) -> Duration {
+        // Inside of the runtime, so that a caller outside of it does not see the real time.
+        let _context = self.handle.enter();
+        let suspended = self.apart.lock().expect("no panic in between").suspended;
+        self.start.elapsed() + suspended
     }
 }
 
 impl Runtime for VirtualTime {
     fn now(&self) -> Moment {
-        Moment::from_nanos(self.now_ns.load(Ordering::SeqCst))
+        BEGINNING.after(self.elapsed())
     }
 
     fn wall(&self) -> SystemTime {
-        self.wall
+        let elapsed = self.elapsed();
+        self.apart.lock().expect("no panic in between").wall + elapsed
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        self.pass(duration);
-        Box::pin(std::future::ready(()))
+        self.inner.sleep(duration)
     }
 
     fn spawn(&self, future: BoxFuture<'static, ()>) {

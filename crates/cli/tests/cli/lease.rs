@@ -163,6 +163,7 @@ fn a_command_is_gone_before_a_lock_that_cannot_be_extended() {
         }
         let run = run.end();
         assert_eq!(run.code, Some(76), "{script}: {run:?}");
+        assert!(run.stderr.contains("warning: the lock x is not extended yet"), "{run:?}");
         assert!(run.stderr.contains("could not be extended"), "{run:?}");
         proxy.hang(false);
         server.command(&["DEL", "x"]);

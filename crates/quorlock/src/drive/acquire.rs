@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use super::{Claim, ReleaseRound, said::Said};
+use super::{Claim, Origin, ReleaseRound, said::Said};
 use crate::core::Core;
 use crate::error::NodeAnswers;
 use crate::locked::locked;
@@ -114,7 +114,8 @@ impl AcquireRound {
 
     fn claim(&self, valid_until: Moment) -> Arc<Claim> {
         let on = locked(&self.state).round.tally().may_have_run();
-        Claim::new(&self.core, self.name.clone(), self.token, self.wish, on, valid_until)
+        let origin = Origin::Asked(on);
+        Claim::new(&self.core, self.name.clone(), self.token, self.wish, origin, valid_until)
     }
 
     fn give_back(&self) {

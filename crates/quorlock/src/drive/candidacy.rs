@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::{Claim, Defeated, ReleaseRound, said::Said};
+use super::{Claim, Defeated, Origin, ReleaseRound, said::Said};
 use crate::Error;
 use crate::core::Core;
 use crate::locked::locked;
@@ -16,9 +16,9 @@ use crate::watchdog::{Alarm, Place};
 use crate::wish::Wish;
 use quorlock_protocol::{self as protocol, Defeat, Moment, NodeSet, Queueing, Step};
 
-/// A ticket that outlives its client is gone after so many TTLs, and the record that it may have
-/// been granted in its last moment one later.
-const TICKET_TTLS: u32 = 3;
+/// A ticket that outlives its client is gone after three TTLs, and the record that it may have been
+/// granted in its last moment one later.
+const LINGERING_TTLS: u8 = 4;
 /// The shortest time between two looks at a record that is about to end.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
 
@@ -90,14 +90,10 @@ impl Candidacy {
                 state.phase = Phase::Over;
                 drop(state);
                 self.end();
-                Poll::Ready(Ok(Claim::queued(
-                    &self.core,
-                    self.name.clone(),
-                    self.token,
-                    self.wish,
-                    self.lingers(),
-                    valid_until,
-                )))
+                let (name, origin) = (self.name.clone(), Origin::Queued(LINGERING_TTLS));
+                let claim =
+                    Claim::new(&self.core, name, self.token, self.wish, origin, valid_until);
+                Poll::Ready(Ok(claim))
             }
             Phase::Won(_) => {
                 // Nobody came for it in time.
@@ -128,7 +124,7 @@ impl Candidacy {
         if !over {
             self.end();
             let all = NodeSet::first(self.core.nodes.len());
-            let lingers = self.lingers();
+            let lingers = self.wish.ttl * u32::from(LINGERING_TTLS);
             ReleaseRound::start(&self.core, self.name.clone(), self.token, all, lingers);
         }
     }
@@ -311,10 +307,6 @@ impl Candidacy {
 
     fn terms(&self) -> protocol::Terms {
         self.core.terms(self.wish.ttl)
-    }
-
-    fn lingers(&self) -> Duration {
-        self.wish.ttl.saturating_mul(TICKET_TTLS + 1)
     }
 }
 

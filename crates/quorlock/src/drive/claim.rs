@@ -6,33 +6,43 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::ReleaseRound;
+use super::{ExtendRound, ReleaseRound};
 use crate::core::Core;
-use crate::error::Loss;
+use crate::error::{Error, Loss};
 use crate::line::{Passed, Turn};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::token::Token;
+use crate::watchdog::{Alarm, Place};
 use crate::wish::Wish;
-use quorlock_protocol::{ExtendOutcome, Lease, LeaseState, Moment, NodeSet, Turns};
+use quorlock_protocol::{
+    Caps, Duty, ExtendOutcome, Lease, LeaseState, Moment, NodeSet, Turns, Upkeep,
+};
 
 /// One token's claim on one name, from the majority that granted it to its release.
+///
+/// It may change hands inside of the process. While it is held, the watchdog extends it.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) core: Arc<Core>,
     pub(crate) name: Name,
     pub(crate) token: Token,
-    pub(crate) wish: Wish,
+    pub(crate) ttl: Duration,
     /// The nodes on which a record or a ticket of it can be, now or later.
     on: NodeSet,
-    /// How long those last without a word from us.
-    lingers: Duration,
+    /// How many TTLs those last without a word from us.
+    lingers: u8,
     /// Whether another process has taken it, and will release it.
     borrowed: bool,
-    /// The guards of the present turn.
-    guards: AtomicU32,
+    /// Whether the watchdog extends it.
+    renew: bool,
+    /// Whether the next holder of this process may have it.
+    passable: bool,
     /// Whether it keeps others of this process waiting.
     in_line: AtomicBool,
+    /// The guards of the present turn.
+    guards: AtomicU32,
+    place: Place,
     state: Mutex<State>,
 }
 
@@ -42,66 +52,83 @@ struct State {
     turns: Turns,
     /// Told of a loss, once somebody wants to know.
     loss: Option<Arc<Notify>>,
+    /// When the last extension was sent.
+    tried: Option<Moment>,
+    /// The watchdog is asking the nodes to extend it: a release now would overtake the requests to
+    /// the rest.
+    renewing: bool,
+    /// The release that waits until they have all been asked.
+    release: Option<Arc<ReleaseRound>>,
+}
+
+/// How a claim came about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Origin {
+    /// By one question to the nodes. A record of it can be on these.
+    Asked(NodeSet),
+    /// In the queues of the nodes, where tickets of it may be left for so many TTLs.
+    Queued(u8),
+    /// By another process, for the same owner.
+    Borrowed,
 }
 
 impl Claim {
-    /// A claim that was won with one question.
+    /// A claim that was won.
     pub(crate) fn new(
         core: &Arc<Core>,
         name: Name,
         token: Token,
         wish: Wish,
-        on: NodeSet,
+        origin: Origin,
         valid_until: Moment,
     ) -> Arc<Self> {
-        Self { on, ..Self::held(core, name, token, wish, valid_until) }.into()
-    }
-
-    /// A claim that was won in the queues of the nodes, where tickets of it may be left.
-    pub(crate) fn queued(
-        core: &Arc<Core>,
-        name: Name,
-        token: Token,
-        wish: Wish,
-        lingers: Duration,
-        valid_until: Moment,
-    ) -> Arc<Self> {
-        Self { lingers, ..Self::held(core, name, token, wish, valid_until) }.into()
-    }
-
-    /// A claim that another process has taken for the same owner. It is worth something only
-    /// once it was extended.
-    pub(crate) fn borrowed(core: &Arc<Core>, name: Name, token: Token, wish: Wish) -> Arc<Self> {
-        let valid_until = core.terms(wish.ttl).valid_until(core.now());
-        Self { borrowed: true, ..Self::held(core, name, token, wish, valid_until) }.into()
-    }
-
-    fn held(core: &Arc<Core>, name: Name, token: Token, wish: Wish, valid_until: Moment) -> Self {
-        Self {
+        let Wish { ttl, owner, keep, .. } = wish;
+        let all = NodeSet::first(core.nodes.len());
+        let (on, lingers) = match origin {
+            Origin::Asked(on) => (on, 1),
+            Origin::Queued(lingers) => (all, lingers),
+            Origin::Borrowed => (all, 1),
+        };
+        let caps = Caps::new(keep.max_extensions, keep.max_hold, core.now());
+        let claim = Arc::new(Self {
             core: Arc::clone(core),
             name,
             token,
-            wish,
-            on: NodeSet::first(core.nodes.len()),
-            lingers: wish.ttl,
-            borrowed: false,
-            guards: AtomicU32::new(1),
+            ttl,
+            on,
+            lingers,
+            borrowed: matches!(origin, Origin::Borrowed),
+            renew: keep.renew,
+            passable: owner.is_none() && keep.without_end(),
             in_line: AtomicBool::new(false),
+            guards: AtomicU32::new(1),
+            place: Place::default(),
             state: Mutex::new(State {
-                lease: Lease::new(valid_until),
+                lease: Lease::capped_by(caps, valid_until),
                 turns: Turns::first_of(core.settings.local_turns),
                 loss: None,
+                tried: None,
+                renewing: false,
+                release: None,
             }),
-        }
+        });
+        let first = claim.upkeep().first_look(&locked(&claim.state).lease);
+        core.watchdog.set(first, Arc::clone(&claim) as Arc<dyn Alarm>);
+        claim
+    }
+
+    /// A claim that another process has taken for the same owner. It is worth something only once
+    /// it was extended.
+    pub(crate) fn borrowed(core: &Arc<Core>, name: Name, token: Token, wish: Wish) -> Arc<Self> {
+        let valid_until = core.terms(wish.ttl).valid_until(core.now());
+        Self::new(core, name, token, wish, Origin::Borrowed, valid_until)
     }
 
     /// Counts another guard of its owner; `false` if there is none left to share it with.
     pub(crate) fn enter_again(&self) -> bool {
-        if self.notice().is_err() {
-            return false;
-        }
         let more = |guards: u32| (guards > 0).then(|| guards + 1);
-        self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+        !self.is_lost()
+            && self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
     /// One guard has gone. With the last one the claim goes to the next in line, or back to the
@@ -117,21 +144,39 @@ impl Claim {
         })
     }
 
-    /// Asks the nodes to drop it.
+    /// Gives it back to the nodes: nothing is extended from now on.
     pub(crate) fn give_back(&self) -> Passed {
-        if self.borrowed {
-            return Passed::Nothing;
+        let (name, lingers) = (self.name.clone(), self.ttl * u32::from(self.lingers));
+        let round = (!self.borrowed)
+            .then(|| ReleaseRound::new(&self.core, name, self.token, self.on, lingers));
+        let (told, send) = {
+            let mut state = locked(&self.state);
+            state.lease.released();
+            let send = if state.renewing {
+                state.release.clone_from(&round);
+                None
+            } else {
+                round.clone()
+            };
+            (state.loss.clone(), send)
+        };
+        self.core.watchdog.clear(self);
+        if let Some(send) = send {
+            send.send();
         }
-        let (name, token) = (self.name.clone(), self.token);
-        Passed::Freed(ReleaseRound::start(&self.core, name, token, self.on, self.lingers))
+        if let Some(told) = told {
+            told.notify_waiters();
+        }
+        round.map_or(Passed::Nothing, Passed::Freed)
     }
 
     /// Prepares it for the next holder of this process, unless it is of no use to that one.
     pub(crate) fn next_turn(&self, wish: &Wish) -> bool {
-        if self.borrowed || *wish != self.wish || wish.owner.is_some() {
+        let Wish { ttl, least, owner, keep } = *wish;
+        if !self.passable || ttl != self.ttl || owner.is_some() || !keep.without_end() {
             return false;
         }
-        let enough = wish.least.max(self.core.terms(wish.ttl).validity() / 2);
+        let enough = least.max(self.core.terms(ttl).validity() / 2);
         let now = self.core.now();
         let mut state = locked(&self.state);
         let Some(next) = state.turns.next() else { return false };
@@ -159,27 +204,83 @@ impl Claim {
         }
     }
 
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.with_lease(Lease::state), LeaseState::Lost(_))
+    }
+
     /// Reads or changes the lease.
     pub(crate) fn with_lease<T>(&self, change: impl FnOnce(&mut Lease, Moment) -> T) -> T {
         let now = self.core.now();
         change(&mut locked(&self.state).lease, now)
     }
 
-    /// Takes in how an extension ended, and tells whoever waits for it if that was the end.
-    pub(crate) fn extended(&self, outcome: ExtendOutcome) {
+    /// An extension is about to be sent. Returns when that is, and the deadline that it has to
+    /// meet, or why there cannot be one.
+    pub(crate) fn extending(&self) -> Result<(Moment, Moment), Error> {
+        let now = self.core.now();
+        let mut state = locked(&self.state);
+        let lease = &mut state.lease;
+        if let LeaseState::Lost(reason) = lease.state(now) {
+            return Err(Error::Lost { name: self.name.clone(), reason: reason.into() });
+        }
+        if let Some(cap) = lease.capped() {
+            let remaining = lease.remaining(now);
+            return Err(Error::Capped { name: self.name.clone(), cap, remaining });
+        }
+        let deadline = lease.valid_until();
+        state.tried = Some(now);
+        Ok((now, deadline))
+    }
+
+    /// Takes in how an extension ended that was sent then, and tells whoever waits for it if that
+    /// was the end. Returns whether it became doubtful by this one that the lock can be kept.
+    pub(crate) fn extended(&self, outcome: ExtendOutcome, sent: Moment) -> bool {
         let now = self.core.now();
         let told = {
             let mut state = locked(&self.state);
+            if outcome == ExtendOutcome::Unknown && state.tried > Some(sent) {
+                return false;
+            }
+            let before = state.lease.state(now);
             state.lease.extended(outcome, now);
             match state.lease.state(now) {
                 LeaseState::Lost(_) => state.loss.clone(),
-                _ => return,
+                after => return after == LeaseState::Unknown && before != after,
             }
         };
+        self.core.watchdog.clear(self);
+        self.tell_loss(told);
+        false
+    }
+
+    /// Extends it for the watchdog, and sends the release that came in between after it.
+    fn renew(self: &Arc<Self>) {
+        // One that is refused was lost or released just now.
+        let _ = ExtendRound::renew(self);
+        let release = {
+            let mut state = locked(&self.state);
+            state.renewing = false;
+            state.release.take()
+        };
+        if let Some(release) = release {
+            release.send();
+        }
+    }
+
+    fn tell_loss(&self, told: Option<Arc<Notify>>) {
         if let Some(told) = told {
             told.notify_waiters();
         }
         self.leave_line();
+    }
+
+    fn upkeep(&self) -> Upkeep {
+        let (terms, settings) = (self.core.terms(self.ttl), &self.core.settings);
+        if self.renew {
+            Upkeep::renewing(&terms, settings.node_limit, settings.loss_lead)
+        } else {
+            Upkeep::fixed(&terms, settings.loss_lead)
+        }
     }
 
     /// What is left until its holder has to be told of the loss, or why that is now.
@@ -192,8 +293,38 @@ impl Claim {
         }
     }
 
-    /// What is told of a loss that comes before its time.
-    pub(crate) fn early_loss(&self) -> Arc<Notify> {
+    /// What is told of the loss.
+    pub(crate) fn told(&self) -> Arc<Notify> {
         Arc::clone(locked(&self.state).loss.get_or_insert_default())
+    }
+}
+
+impl Alarm for Claim {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn ring(self: Arc<Self>, now: Moment) -> Option<Moment> {
+        let upkeep = self.upkeep();
+        let (duty, told) = {
+            let mut state = locked(&self.state);
+            // Whoever has the signal in hand holds another reference to it.
+            let heeded = state.loss.as_ref().is_some_and(|loss| Arc::strong_count(loss) > 1);
+            let tried = state.tried;
+            let duty = upkeep.duty(&mut state.lease, tried, heeded, now);
+            state.renewing = matches!(duty, Duty::Renew { .. });
+            (duty, state.loss.clone())
+        };
+        match duty {
+            Duty::Renew { again } => {
+                self.renew();
+                Some(again)
+            }
+            Duty::Wait { until } => Some(until),
+            Duty::Over(_) => {
+                self.tell_loss(told);
+                None
+            }
+        }
     }
 }

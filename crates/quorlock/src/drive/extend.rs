@@ -14,6 +14,8 @@ use quorlock_protocol::{Extend, ExtendOutcome, Moment, Vote};
 pub(crate) struct ExtendRound {
     claim: Arc<Claim>,
     sent: Moment,
+    /// Nobody waits for it: what is amiss goes to the log.
+    unattended: bool,
     state: Mutex<State>,
 }
 
@@ -25,18 +27,25 @@ struct State {
 }
 
 impl ExtendRound {
-    /// Asks all nodes to keep the record longer; `None` if the claim is not held.
-    pub(crate) fn start(claim: &Arc<Claim>) -> Option<Arc<Self>> {
-        let deadline = claim.with_lease(|lease, now| {
-            (!lease.remaining(now).is_zero()).then(|| lease.valid_until())
-        })?;
+    /// Asks all nodes to keep the record longer, for a caller that wants to know what comes of it.
+    pub(crate) fn start(claim: &Arc<Claim>) -> Result<Arc<Self>, Error> {
+        Self::ask(claim, false)
+    }
+
+    /// The same for the watchdog.
+    pub(crate) fn renew(claim: &Arc<Claim>) -> Result<Arc<Self>, Error> {
+        Self::ask(claim, true)
+    }
+
+    fn ask(claim: &Arc<Claim>, unattended: bool) -> Result<Arc<Self>, Error> {
+        let (sent, deadline) = claim.extending()?;
         let core = &claim.core;
-        let sent = core.now();
-        let round = Extend::new(core.quorum, &core.terms(claim.wish.ttl), sent, deadline);
+        let round = Extend::new(core.quorum, &core.terms(claim.ttl), sent, deadline);
         let state = State { round, said: Said::default(), waker: None };
-        let round = Arc::new(Self { claim: Arc::clone(claim), sent, state: Mutex::new(state) });
-        core.ask_all(&round);
-        Some(round)
+        let claim = Arc::clone(claim);
+        let round = Arc::new(Self { claim, sent, unattended, state: Mutex::new(state) });
+        round.claim.core.ask_all(&round);
+        Ok(round)
     }
 
     /// Ready once it is known how the extension ended, or that it cannot be known in time.
@@ -67,22 +76,41 @@ impl ExtendRound {
 
     fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
         let now = self.claim.core.now();
+        let deadline = self.claim.with_lease(|lease, _| lease.valid_until());
         let (outcome, waker) = {
             let mut state = locked(&self.state);
+            state.round.outlived(deadline);
             let vote = hear(&mut state.said);
             let Some(outcome) = state.round.vote(node, vote, now) else { return };
             (outcome, state.waker.take())
         };
-        self.claim.extended(outcome);
+        let doubtful = self.claim.extended(outcome, self.sent);
+        if doubtful && self.unattended {
+            self.warn(now);
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 }
 
+impl ExtendRound {
+    /// Says that the lock may get lost. When nodes are down every lock has the same to say: of
+    /// those, one each second is enough.
+    fn warn(&self, now: Moment) {
+        let Claim { core, name, .. } = &*self.claim;
+        let answers = locked(&self.state).said.answers(core);
+        if core.watchdog.may_warn(now) {
+            tracing::warn!("the lock {name} is not extended yet, trying again: {answers}");
+        } else {
+            tracing::debug!("the lock {name} is not extended yet, trying again: {answers}");
+        }
+    }
+}
+
 impl Round for ExtendRound {
     fn request(&self, _node: usize) -> Request<'_> {
-        let verb = Verb::Extend { token: &self.claim.token, ttl: self.claim.wish.ttl };
+        let verb = Verb::Extend { token: &self.claim.token, ttl: self.claim.ttl };
         Request { name: &self.claim.name, sent: self.sent, verb }
     }
 

@@ -15,7 +15,7 @@ mod said;
 
 pub(crate) use acquire::{AcquireRound, Defeated};
 pub(crate) use candidacy::Candidacy;
-pub(crate) use claim::Claim;
+pub(crate) use claim::{Claim, Origin};
 pub(crate) use extend::ExtendRound;
 pub(crate) use inspect::InspectRound;
 pub use inspect::{NodeStatus, Status, Verdict};

@@ -46,6 +46,19 @@ impl ReleaseRound {
         owing: NodeSet,
         lingers: Duration,
     ) -> Arc<Self> {
+        let round = Self::new(core, name, token, owing, lingers);
+        round.send();
+        round
+    }
+
+    /// The same, to be [sent](Self::send) later.
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        name: Name,
+        token: Token,
+        owing: NodeSet,
+        lingers: Duration,
+    ) -> Arc<Self> {
         let sent = core.now();
         let mut round = Release::new(core.quorum);
         for node in (0..core.nodes.len()).filter(|node| !owing.contains(*node)) {
@@ -55,12 +68,14 @@ impl ReleaseRound {
         let state = State { round, said: Said::default(), pending, waker: None };
         let until = sent.after(lingers);
         let core = Arc::clone(core);
-        let round = Arc::new(Self { core, name, token, sent, owing, until, state: state.into() });
         if pending {
-            round.core.releases.begin();
-            round.core.ask(&round, owing);
+            core.releases.begin();
         }
-        round
+        Arc::new(Self { core, name, token, sent, owing, until, state: state.into() })
+    }
+
+    pub(crate) fn send(self: &Arc<Self>) {
+        self.core.ask(self, self.owing);
     }
 
     /// Ready once a majority has let go, or every node was heard or given up on.

@@ -1,0 +1,115 @@
+//! When a lease is extended, and when its holder is told that it ends.
+
+use core::time::Duration;
+
+use crate::{Lease, LeaseState, LossReason, Moment, Terms};
+
+/// The rhythm in which one lease is looked after.
+///
+/// ```text
+///   sent                                              told           validity ends
+///     ├────── TTL/3 ──────┤                             │──── lead ────│
+///     │                 renew ─ fails ─ again: TTL/12 ──┤              │
+///     │                   └─ confirmed: all of this moves on           │
+/// ```
+///
+/// Every look says when the next one is due, so that whoever calls needs one timer and remembers
+/// nothing but the moment of the last attempt. A look that comes early changes nothing, and one that
+/// comes late finds what was due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Upkeep {
+    /// From the sending of the extension that was confirmed last to the next; `None` never.
+    every: Option<Duration>,
+    /// From one attempt to the next.
+    retry: Duration,
+    lead: Duration,
+    validity: Duration,
+}
+
+/// What is to be done about a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Duty {
+    /// Extend it now.
+    Renew {
+        /// When to look again, whatever comes of it.
+        again: Moment,
+    },
+    /// Nothing.
+    Wait {
+        /// When to look again.
+        until: Moment,
+    },
+    /// It is lost, and whoever waits for that has to be told.
+    Over(LossReason),
+}
+
+/// An extension comes after this share of the TTL: two may fail and a third still be in time.
+const RENEW_SHARE: u32 = 3;
+/// One that failed is repeated after this share.
+const RETRY_SHARE: u32 = 12;
+
+impl Upkeep {
+    /// Extends a lease on these terms while a round may take as long as `round`, and tells of its
+    /// loss by `lead` before the end.
+    ///
+    /// A lead so long that the holder would be told before the first extension brings the
+    /// extensions forward.
+    #[must_use]
+    pub fn renewing(terms: &Terms, round: Duration, lead: Duration) -> Self {
+        let validity = terms.validity();
+        let every = (terms.ttl / RENEW_SHARE).min(validity.saturating_sub(lead) / 2);
+        let retry = (terms.ttl / RETRY_SHARE).max(round);
+        Self { every: Some(every), retry, lead, validity }
+    }
+
+    /// Extends nothing, and tells of the loss by `lead` before the end.
+    #[must_use]
+    pub fn fixed(terms: &Terms, lead: Duration) -> Self {
+        Self { every: None, retry: terms.ttl, lead, validity: terms.validity() }
+    }
+
+    /// What is to be done at `now` about a lease that was last tried to be extended at `tried`.
+    ///
+    /// `heeded` says whether anybody waits to be told of the loss. If nobody does, the lease is
+    /// extended up to its very end, and not lost before it.
+    #[must_use]
+    pub fn duty(
+        &self,
+        lease: &mut Lease,
+        tried: Option<Moment>,
+        heeded: bool,
+        now: Moment,
+    ) -> Duty {
+        let lead = if heeded { self.lead } else { Duration::ZERO };
+        if lease.notice(lead, now).is_none()
+            && let LeaseState::Lost(reason) = lease.state(now)
+        {
+            return Duty::Over(reason);
+        }
+        let end = lease.valid_until();
+        let told = end.before(self.lead);
+        let last = if now < told { told } else { end };
+        match self.renewal(lease, tried) {
+            Some(due) if due <= now => Duty::Renew { again: last.min(now.after(self.retry)) },
+            Some(due) => Duty::Wait { until: last.min(due) },
+            None => Duty::Wait { until: last },
+        }
+    }
+
+    /// When to look at a lease that was just won.
+    #[must_use]
+    pub fn first_look(&self, lease: &Lease) -> Moment {
+        let told = lease.valid_until().before(self.lead);
+        self.renewal(lease, None).map_or(told, |due| due.min(told))
+    }
+
+    /// When the next extension is due. The moment from which the validity counts is not remembered:
+    /// it follows from its end.
+    fn renewal(&self, lease: &Lease, tried: Option<Moment>) -> Option<Moment> {
+        if lease.capped().is_some() {
+            return None;
+        }
+        let due = lease.valid_until().before(self.validity.saturating_sub(self.every?));
+        Some(tried.map_or(due, |tried| due.max(tried.after(self.retry))))
+    }
+}
