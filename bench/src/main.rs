@@ -5,13 +5,19 @@
 //! A cycle is lock + release of a free name, each time another one.
 
 mod bare;
+mod clock;
+mod commands;
+mod far;
 mod faults;
 mod latency;
 mod stats;
 mod systems;
 mod throughput;
+mod waiting;
 
 use anyhow::{Result, bail};
+
+use crate::waiting::Extent;
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -21,11 +27,18 @@ fn main() -> Result<()> {
         [] | ["all"] => {
             runtime.block_on(latency::compare())?;
             runtime.block_on(throughput::compare())?;
-            runtime.block_on(faults::compare())
+            runtime.block_on(faults::compare())?;
+            waiting::compare(Extent::FULL)
         }
         ["latency"] => runtime.block_on(latency::compare()),
         ["throughput"] => runtime.block_on(throughput::compare()),
         ["faults"] => runtime.block_on(faults::compare()),
-        other => bail!("{other:?} is no benchmark: use latency, throughput, faults or all"),
+        ["waiting"] => waiting::compare(Extent::FULL),
+        ["waiting", "--quick"] => waiting::compare(Extent::QUICK),
+        ["waiting", "--check"] => waiting::check(),
+        [waiting::WORKER, work @ ..] => runtime.block_on(waiting::run(waiting::Work::parse(work)?)),
+        other => {
+            bail!("{other:?} is no benchmark: use latency, throughput, faults, waiting or all")
+        }
     }
 }
