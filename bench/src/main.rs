@@ -2,7 +2,8 @@
 //!
 //! Every figure is a ratio between systems that were measured in turns in the same run: first a few
 //! hundred cycles of one, then of the next, and again from the start, so that noise hits all alike.
-//! A cycle is lock + release of a free name, each time another one.
+//! A cycle is lock + release of a free name, each time another one; `waiting` is about one name that
+//! many want, and `memory` about many names at once.
 
 mod bare;
 mod clock;
@@ -10,6 +11,7 @@ mod commands;
 mod far;
 mod faults;
 mod latency;
+mod memory;
 mod stats;
 mod systems;
 mod throughput;
@@ -18,6 +20,9 @@ mod waiting;
 use anyhow::{Result, bail};
 
 use crate::waiting::Extent;
+
+#[global_allocator]
+static ALLOCATOR: memory::Counting = memory::Counting;
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -28,7 +33,8 @@ fn main() -> Result<()> {
             runtime.block_on(latency::compare())?;
             runtime.block_on(throughput::compare())?;
             runtime.block_on(faults::compare())?;
-            waiting::compare(Extent::FULL)
+            waiting::compare(Extent::FULL)?;
+            memory::compare()
         }
         ["latency"] => runtime.block_on(latency::compare()),
         ["throughput"] => runtime.block_on(throughput::compare()),
@@ -37,8 +43,10 @@ fn main() -> Result<()> {
         ["waiting", "--quick"] => waiting::compare(Extent::QUICK),
         ["waiting", "--check"] => waiting::check(),
         [waiting::WORKER, work @ ..] => runtime.block_on(waiting::run(waiting::Work::parse(work)?)),
-        other => {
-            bail!("{other:?} is no benchmark: use latency, throughput, faults, waiting or all")
-        }
+        ["memory"] => memory::compare(),
+        [memory::PART, part @ ..] => memory::part(part),
+        other => bail!(
+            "{other:?} is no benchmark: use latency, throughput, faults, waiting, memory or all"
+        ),
     }
 }

@@ -42,7 +42,7 @@ impl FromStr for Turn {
 pub struct Figures {
     /// From a release to the next holder's acquisition, ns.
     pub gaps: Vec<u64>,
-    /// From asking to having, ns. For who never got it: to the end of the round.
+    /// From asking to having, ns. For who has not got it by then: to the end of the window.
     pub waits: Vec<u64>,
     /// How often each waiter had the lock.
     pub turns: BTreeMap<u32, u32>,
@@ -54,26 +54,45 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Adds a round. Only what happened within `window` counts, but for overlaps.
-    pub fn add(&mut self, turns: &[Turn], window: &Range<u64>, commands: f64) {
+    /// The figures of one round. Only what happened within `window` counts, but for overlaps.
+    pub fn of(turns: &[Turn], window: &Range<u64>, commands: f64) -> Self {
+        let mut figures = Self {
+            gaps: gaps(turns, window),
+            commands,
+            seconds: (window.end - window.start) as f64 / 1e9,
+            overlaps: overlaps(turns),
+            ..Self::default()
+        };
         for turn in turns {
             // Who never had a turn has zero of them, and is not left out.
-            let count = self.turns.entry(turn.waiter).or_default();
-            match turn.held {
-                Some((acquired, _)) if window.contains(&acquired) => {
-                    *count += 1;
-                    self.waits.push(acquired - turn.asked);
-                }
-                None => self.waits.push(window.end.saturating_sub(turn.asked)),
-                Some(_) => {}
+            let count = figures.turns.entry(turn.waiter).or_default();
+            let acquired = turn.held.map_or(u64::MAX, |(acquired, _)| acquired);
+            *count += u32::from(window.contains(&acquired));
+            if turn.asked < window.end && acquired >= window.start {
+                figures.waits.push(acquired.min(window.end) - turn.asked);
             }
         }
-        self.overlaps += overlaps(turns);
-        self.gaps.extend(gaps(turns, window));
-        self.commands += commands;
-        self.seconds += (window.end - window.start) as f64 / 1e9;
+        figures.sorted()
+    }
+
+    /// Adds another round.
+    pub fn add(&mut self, round: Self) {
+        let mut all = std::mem::take(self);
+        all.gaps.extend(round.gaps);
+        all.waits.extend(round.waits);
+        for (waiter, turns) in round.turns {
+            *all.turns.entry(waiter).or_default() += turns;
+        }
+        all.commands += round.commands;
+        all.seconds += round.seconds;
+        all.overlaps += round.overlaps;
+        *self = all.sorted();
+    }
+
+    fn sorted(mut self) -> Self {
         self.gaps.sort_unstable();
         self.waits.sort_unstable();
+        self
     }
 
     pub fn acquisitions(&self) -> f64 {
@@ -153,11 +172,14 @@ mod tests {
 
     #[test]
     fn who_never_gets_it_counts() {
-        let mut figures = Figures::default();
         let starved = Turn { waiter: 2, asked: 10, held: None };
-        figures.add(&[turn(1, 20, 30, 40), starved], &(15..90), 2.0);
+        let too_late = turn(3, 50, 95, 96);
+        let turns = [turn(1, 20, 30, 40), starved, too_late, turn(1, 92, 97, 98)];
+        let mut figures = Figures::of(&turns, &(15..90), 2.0);
         assert_eq!((figures.most(), figures.fewest()), (1, 0));
-        assert_eq!(figures.waits, [10, 80]);
+        assert_eq!(figures.waits, [10, 40, 80]);
+        figures.add(Figures::of(&[turn(2, 1, 20, 30)], &(15..90), 2.0));
+        assert_eq!(figures.turns.into_values().collect::<Vec<_>>(), [1, 1, 0]);
     }
 
     #[test]
