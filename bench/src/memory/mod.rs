@@ -24,7 +24,7 @@ const WAITER_GOAL_BYTES: f64 = 400.0;
 
 pub fn compare() -> Result<()> {
     println!("\nmemory of {LOCKS} held locks, bytes each, beyond the guard that the caller keeps");
-    println!("goal: heap ≤ {HELD_GOAL_BYTES}, nothing left after the release");
+    println!("goal: heap ≤ {HELD_GOAL_BYTES}");
     println!("nodes  system     guard    heap  resident  left after release  goal");
     each("held")?;
     println!(
