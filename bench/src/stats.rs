@@ -24,7 +24,8 @@ impl Timings {
     }
 }
 
-fn at(sorted: &[Duration], quantile: f64) -> Duration {
+/// The quantile of figures that are sorted and not none.
+pub fn at<T: Copy>(sorted: &[T], quantile: f64) -> T {
     let index = ((sorted.len() - 1) as f64 * quantile).round() as usize;
     sorted[index]
 }

@@ -26,7 +26,8 @@ Commands:
   test [ARGS…]  Install what the tests need and is missing, then run all tests
   verify        Check format, lints, documents, licences; changes no source file
   fix           Put right what the formatter and the linter can put right
-  bench [WHICH] Measure Quorlock beside its peers: latency, throughput, faults, or all
+  bench [WHICH] Measure Quorlock beside its peers: latency, throughput, faults, waiting, memory,
+                or all; `bench waiting --quick` to try something out
 
 ARGS of `test` narrow the run. They go to `cargo test`, after the options that are always there
 (all packages unless ARGS name some, all features, no stop at the first failure):
@@ -62,11 +63,15 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
         ("test", extra) => test_command::run(&Project::find()?, extra),
         ("verify", []) => verify::verify(&Project::find()?),
         ("fix", []) => verify::fix(&Project::find()?),
-        ("bench", []) => bench_command::bench(&Project::find()?, None),
-        ("bench", [which]) => bench_command::bench(&Project::find()?, Some(which)),
-        ("bench", [_, extra, ..]) => Ok(usage_error(&format!(
-            "`bench` takes one benchmark, but was given `{extra}` as well: leave it out"
-        ))),
+        ("bench", []) => bench_command::bench(&Project::find()?, None, &[]),
+        ("bench", [which, options @ ..]) => {
+            match options.iter().find(|option| !option.starts_with("--")) {
+                None => bench_command::bench(&Project::find()?, Some(which), options),
+                Some(extra) => Ok(usage_error(&format!(
+                    "`bench` takes one benchmark, but was given `{extra}` as well: leave it out"
+                ))),
+            }
+        }
         ("verify" | "fix", [extra, ..]) => Ok(usage_error(&format!(
             "`{command}` takes no arguments, but was given `{extra}`: leave it out"
         ))),
