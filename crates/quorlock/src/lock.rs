@@ -343,14 +343,10 @@ impl Locking {
                 Poll::Ready(Err(_)) => self.stand(name),
             },
             Stage::Standing(candidacy) => match candidacy.poll(cx) {
-                Poll::Ready(Ok(claim)) => return Some(self.hold(claim)),
-                Poll::Ready(Err(error)) => {
-                    self.leave();
-                    return Some(Poll::Ready(Err(error)));
-                }
-                Poll::Pending => {
+                Poll::Ready(Some(claim)) => return Some(self.hold(claim)),
+                standing => {
                     let candidacy = Arc::clone(candidacy);
-                    if self.poll_patience(cx).is_pending() {
+                    if standing.is_pending() && self.poll_patience(cx).is_pending() {
                         return Some(Poll::Pending);
                     }
                     self.give_up(&name, candidacy.defeated());

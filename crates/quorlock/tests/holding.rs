@@ -74,13 +74,14 @@ async fn one_extension_that_fails_takes_nothing_away_and_the_next_one_works() {
 #[tokio::test]
 async fn an_extension_after_somebody_else_held_it_fails_and_brings_nothing_back() {
     let servers = servers(3);
-    let locker = locker(servers.iter().map(RedisServer::url)).await;
+    let urls = || servers.iter().map(RedisServer::url);
+    let (locker, other) = (locker(urls()).await, locker(urls()).await);
     let first = locker.lock("in between").await.expect("free");
     for server in &servers {
         // As an expiry would, or an operator.
         eventually("gone", async || server.command(&["DEL", "in between"]) == Reply::Int(1)).await;
     }
-    let second = locker.try_lock("in between").await.expect("free");
+    let second = other.try_lock("in between").await.expect("free");
     let error = first.extend().await.expect_err("it is the second one's");
     assert!(matches!(error, Error::Lost { reason: Loss::Gone, .. }), "{error}");
     assert_eq!(first.state(), GuardState::Lost(Loss::Gone));

@@ -43,12 +43,13 @@ async fn a_release_that_is_sent_again_after_its_answer_was_lost_succeeds() {
 #[tokio::test]
 async fn a_lock_that_somebody_else_holds_by_now_cannot_be_released() {
     let servers = servers(3);
-    let locker = locker(servers.iter().map(RedisServer::url)).await;
+    let urls = || servers.iter().map(RedisServer::url);
+    let (locker, other) = (locker(urls()).await, locker(urls()).await);
     let late = locker.lock("theirs").await.expect("free");
     for server in &servers {
         eventually("gone", async || server.command(&["DEL", "theirs"]) == Reply::Int(1)).await;
     }
-    let holder = locker.lock("theirs").await.expect("free");
+    let holder = other.lock("theirs").await.expect("free");
     let error = late.release().await.expect_err("not ours");
     assert!(matches!(error, Error::Lost { reason: Loss::Gone, .. }), "{error}");
     assert!(error.to_string().contains("no record of it"), "{error}");

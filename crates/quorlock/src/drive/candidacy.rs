@@ -5,7 +5,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::{Claim, Defeated, Origin, ReleaseRound, said::Said};
-use crate::Error;
 use crate::core::Core;
 use crate::locked::locked;
 use crate::name::Name;
@@ -82,8 +81,9 @@ impl Candidacy {
         candidacy
     }
 
-    /// Ready with the claim once a majority has granted it. Not to be asked again after that.
-    pub(crate) fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Result<Arc<Claim>, Error>> {
+    /// Ready with the claim once a majority has granted it, or with nothing if none ever will,
+    /// since the name is in use for something else. Not to be asked again after that.
+    pub(crate) fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<Arc<Claim>>> {
         let mut state = locked(&self.state);
         match state.phase {
             Phase::Won(valid_until) if self.core.now() < valid_until.before(self.wish.least) => {
@@ -93,7 +93,7 @@ impl Candidacy {
                 let (name, origin) = (self.name.clone(), Origin::Queued(LINGERING_TTLS));
                 let claim =
                     Claim::new(&self.core, name, self.token, self.wish, origin, valid_until);
-                Poll::Ready(Ok(claim))
+                Poll::Ready(Some(claim))
             }
             Phase::Won(_) => {
                 // Nobody came for it in time.
@@ -103,14 +103,7 @@ impl Candidacy {
                 self.look();
                 Poll::Pending
             }
-            Phase::Hopeless => {
-                let error = state.said.wrong_type(&self.core);
-                Poll::Ready(Err(error.unwrap_or(Error::Taken {
-                    name: self.name.clone(),
-                    holder: None,
-                    remaining: None,
-                })))
-            }
+            Phase::Hopeless => Poll::Ready(None),
             Phase::Standing | Phase::Over => {
                 state.waker = Some(cx.waker().clone());
                 Poll::Pending
@@ -217,7 +210,7 @@ impl Candidacy {
                 }
                 let waker = match state.win(&self.terms(), self.wish.least, now) {
                     (true, waker) => waker,
-                    (false, _) if state.said.wrong_type(&self.core).is_some() => {
+                    (false, _) if state.said.is_hopeless(&self.core) => {
                         state.phase = Phase::Hopeless;
                         state.waker.take()
                     }

@@ -1,6 +1,5 @@
 //! What nodes said in a round besides yes.
 
-use crate::Error;
 use crate::core::Core;
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::node::{Answer, Failure, FailureKind};
@@ -48,14 +47,12 @@ impl Said {
         self.remember(node, None);
     }
 
-    /// A name that so many nodes use for something else can never be locked.
-    pub(crate) fn wrong_type(&self, core: &Core) -> Option<Error> {
-        let mut wrong = self.0.iter().filter_map(|(node, failure)| {
-            let failure = failure.as_ref()?;
-            (failure.kind() == FailureKind::WrongType).then(|| (*node, failure.clone()))
-        });
-        let (node, failure) = wrong.nth(core.quorum.too_many() - 1)?;
-        Some(Error::Node { node: core.label(node), failure })
+    /// Whether so many nodes use the name for something else that it can never be locked.
+    pub(crate) fn is_hopeless(&self, core: &Core) -> bool {
+        let wrong = |failure: &Failure| failure.kind() == FailureKind::WrongType;
+        let count =
+            self.0.iter().filter(|(_, failure)| failure.as_ref().is_some_and(wrong)).count();
+        count >= core.quorum.too_many()
     }
 
     pub(crate) fn of(&self, node: usize) -> Option<&Failure> {
