@@ -228,7 +228,7 @@ fn round(
     for worker in workers {
         turns.extend(worker.turns()?);
     }
-    Ok((Figures::of(&turns, &window, commands), trips))
+    Ok((Figures::of(&turns, (waiters, place.processes), &window, commands), trips))
 }
 
 /// Spreads the waiters over the processes, and waits until all are connected.

@@ -23,7 +23,10 @@ pub fn head(rounds: usize, window: Duration, hold: Duration) {
         "\nmany waiters for one name, held for {hold:?} ({rounds} × {window:?} each, in turns; \
          rslock with its default retry delay of up to 200 ms)"
     );
-    println!("gap:      from just before a release to the next holder having the lock");
+    println!(
+        "gap:      from just before a release to the next holder having the lock; with several \
+         processes, only from one process to another"
+    );
     println!(
         "rt:       the gap in round trips, of a PING to one node: the shortest of the three medians"
     );

@@ -54,10 +54,18 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The figures of one round. Only what happened within `window` counts, but for overlaps.
-    pub fn of(turns: &[Turn], window: &Range<u64>, commands: f64) -> Self {
+    /// The figures of one round, with so many `waiters` spread evenly over some `processes`. Only
+    /// what happened within `window` counts, but for overlaps.
+    pub fn of(
+        turns: &[Turn],
+        (waiters, processes): (u32, u32),
+        window: &Range<u64>,
+        commands: f64,
+    ) -> Self {
+        // With several processes a gap is from one to another; with one, between two waiters.
+        let each = if processes > 1 { waiters / processes } else { 1 };
         let mut figures = Self {
-            gaps: gaps(turns, window),
+            gaps: gaps(turns, each, window),
             commands,
             seconds: (window.end - window.start) as f64 / 1e9,
             overlaps: overlaps(turns),
@@ -116,14 +124,14 @@ fn had(turns: &[Turn]) -> Vec<(Turn, u64, u64)> {
     had
 }
 
-/// From each release to the next acquisition, if who got it then is another one and was waiting
-/// already: otherwise there was nobody to hand over to.
-fn gaps(turns: &[Turn], window: &Range<u64>) -> Vec<u64> {
+/// From each release to the next acquisition, if who got it then is of another group of `each` and
+/// was waiting already: otherwise there was nobody to hand over to.
+fn gaps(turns: &[Turn], each: u32, window: &Range<u64>) -> Vec<u64> {
     let had = had(turns);
     let pairs = had.windows(2).filter_map(|pair| {
         let ((before, _, released), (next, acquired, _)) = (pair[0], pair[1]);
         let within = window.contains(&released) && window.contains(&acquired);
-        let waited = next.asked <= released && next.waiter != before.waiter;
+        let waited = next.asked <= released && next.waiter / each != before.waiter / each;
         (within && waited).then(|| acquired.saturating_sub(released))
     });
     pairs.collect()
@@ -157,9 +165,14 @@ mod tests {
             turn(1, 60, 70, 80), // the same one again
             turn(3, 7, 85, 90),  // waited: a gap of 5
         ];
-        assert_eq!(gaps(&turns, &(0..100)), [3, 5]);
-        assert_eq!(gaps(&turns, &(0..85)), [3]);
-        assert_eq!(gaps(&turns, &(21..100)), [5]);
+        assert_eq!(gaps(&turns, 1, &(0..100)), [3, 5]);
+        assert_eq!(gaps(&turns, 1, &(0..85)), [3]);
+        assert_eq!(gaps(&turns, 1, &(21..100)), [5]);
+        // Waiters 0 and 1 are in one process, 2 and 3 in another.
+        assert_eq!(
+            gaps(&[turn(1, 0, 10, 20), turn(0, 0, 21, 30), turn(2, 0, 34, 40)], 2, &(0..100)),
+            [4]
+        );
     }
 
     #[test]
@@ -175,10 +188,10 @@ mod tests {
         let starved = Turn { waiter: 2, asked: 10, held: None };
         let too_late = turn(3, 50, 95, 96);
         let turns = [turn(1, 20, 30, 40), starved, too_late, turn(1, 92, 97, 98)];
-        let mut figures = Figures::of(&turns, &(15..90), 2.0);
+        let mut figures = Figures::of(&turns, (3, 1), &(15..90), 2.0);
         assert_eq!((figures.most(), figures.fewest()), (1, 0));
         assert_eq!(figures.waits, [10, 40, 80]);
-        figures.add(Figures::of(&[turn(2, 1, 20, 30)], &(15..90), 2.0));
+        figures.add(Figures::of(&[turn(2, 1, 20, 30)], (3, 1), &(15..90), 2.0));
         assert_eq!(figures.turns.into_values().collect::<Vec<_>>(), [1, 1, 0]);
     }
 

@@ -182,11 +182,9 @@ impl Core {
             turn = match turn {
                 Turn::Held(claim) if claim.next_turn(&seat.wish) => Turn::Held(claim),
                 Turn::Held(claim) => {
-                    // First the ticket, then the release: whoever else waits is served first, and
-                    // nobody slips in between.
-                    let candidacy = Candidacy::start(self, name.clone(), seat.wish);
+                    // First the release, since others may wait for it; right behind it the ticket.
                     passed = claim.give_back();
-                    Turn::Front(Some(candidacy))
+                    Turn::Front(Some(Candidacy::start(self, name.clone(), seat.wish)))
                 }
                 Turn::Front(Some(candidacy)) if candidacy.wish != seat.wish => {
                     let other = Candidacy::start(self, name.clone(), seat.wish);
