@@ -1,5 +1,6 @@
 //! What every round, guard and locker shares.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,7 +15,6 @@ use crate::waiters::Waiters;
 use crate::watchdog::Watchdog;
 use quorlock_protocol::{Moment, NodeSet, Quorum, Terms};
 
-#[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) nodes: Box<[Arc<dyn Node>]>,
     pub(crate) quorum: Quorum,
@@ -54,6 +54,18 @@ impl Core {
 
     pub(crate) fn label(&self, node: usize) -> String {
         self.nodes.get(node).map_or_else(String::new, |node| node.label().to_owned())
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("nodes", &self.nodes)
+            .field("settings", &self.settings)
+            .field("lines", &self.lines.len())
+            .field("waiters", &self.waiters.len())
+            .field("alarms", &self.watchdog.len())
+            .finish_non_exhaustive()
     }
 }
 

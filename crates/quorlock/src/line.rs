@@ -203,6 +203,10 @@ impl Core {
 }
 
 impl Lines {
+    pub(crate) fn len(&self) -> usize {
+        self.parts.iter().map(|part| locked(part).len()).sum()
+    }
+
     fn part(&self, name: &Name) -> &Mutex<HashMap<Name, Line>> {
         let hash = self.hasher.hash_one(name);
         &self.parts[hash as usize % PARTS]

@@ -40,6 +40,10 @@ impl Waiters {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        locked(&self.0).by_number.len()
+    }
+
     fn find(&self, number: u64) -> Option<Arc<Candidacy>> {
         locked(&self.0).by_number.get(&number)?.upgrade()
     }

@@ -96,6 +96,11 @@ impl Watchdog {
         may
     }
 
+    /// How many alarms are set.
+    pub(crate) fn len(&self) -> usize {
+        locked(&self.state).wheel.len()
+    }
+
     /// Ends the task.
     pub(crate) fn close(&self) {
         let (left, waker) = {
@@ -197,9 +202,7 @@ impl Task {
 
 impl fmt::Debug for Watchdog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watchdog")
-            .field("alarms", &locked(&self.state).wheel.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Watchdog").field("alarms", &self.len()).finish_non_exhaustive()
     }
 }
 

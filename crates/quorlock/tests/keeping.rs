@@ -190,7 +190,7 @@ async fn what_an_old_extension_hears_late_does_not_end_what_a_newer_one_has_rene
 async fn a_release_in_the_middle_of_an_extension_comes_after_it_on_every_node() {
     let world = World::new().await;
     let guard = world.lock().await;
-    world.nodes[0].at_next_extension(move || drop(guard));
+    world.nodes[0].at_next(Asked::Extend, move || drop(guard));
     world.time.pass(HOUR).await;
     for node in &world.nodes {
         assert_eq!(node.asked(), [Asked::Acquire, Asked::Extend, Asked::Release]);

@@ -22,7 +22,7 @@ struct State {
     asked: Vec<(Asked, Moment)>,
     hanging: bool,
     held: Vec<Call>,
-    meanwhile: Option<Box<dyn FnOnce() + Send>>,
+    meanwhile: Option<(Asked, Box<dyn FnOnce() + Send>)>,
 }
 
 /// What a node was asked for.
@@ -66,9 +66,10 @@ impl Witness {
         drop(held);
     }
 
-    /// Does something in the middle of the next extension: when this node has been asked for it.
-    pub fn at_next_extension(&self, act: impl FnOnce() + Send + 'static) {
-        self.state().meanwhile = Some(Box::new(act));
+    /// Does something in the middle of the next round of that kind: when this node has been asked,
+    /// and before it answers.
+    pub fn at_next(&self, asked: Asked, act: impl FnOnce() + Send + 'static) {
+        self.state().meanwhile = Some((asked, Box::new(act)));
     }
 
     /// What it was asked so far.
@@ -113,7 +114,7 @@ impl Node for Witness {
         let (call, meanwhile) = {
             let mut state = self.state();
             state.asked.push((asked, call.request().sent));
-            let meanwhile = state.meanwhile.take_if(|_| asked == Asked::Extend);
+            let meanwhile = state.meanwhile.take_if(|(next, _)| *next == asked);
             if state.hanging {
                 let (late, limit) = (call.lateness(), self.runtime.sleep(self.limit));
                 self.runtime.spawn(Box::pin(async move {
@@ -126,7 +127,7 @@ impl Node for Witness {
                 (Some(call), meanwhile)
             }
         };
-        if let Some(act) = meanwhile {
+        if let Some((_, act)) = meanwhile {
             act();
         }
         if let Some(call) = call {

@@ -1,0 +1,162 @@
+//! Taking a lock again while holding it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use quorlock::node::Node;
+use quorlock::runtime::Runtime;
+use quorlock::{Error, Locker, Loss, Owner};
+use quorlock_testkit::{Asked, RedisServer, Reply, VirtualTime, Witness, servers};
+
+const TTL: Duration = Duration::from_secs(30);
+
+struct World {
+    time: Arc<VirtualTime>,
+    nodes: Vec<Arc<Witness>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let time = Arc::new(VirtualTime::new(SystemTime::now()));
+        let runtime = Arc::clone(&time) as Arc<dyn Runtime>;
+        let limit = Duration::from_millis(50);
+        let nodes = (0..3).map(|_| Witness::new(Arc::clone(&runtime), limit)).collect();
+        Self { time, nodes }
+    }
+
+    async fn locker(&self) -> Locker {
+        let nodes = self.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>);
+        let runtime = Arc::clone(&self.time) as Arc<dyn Runtime>;
+        let builder = Locker::builder().with_nodes(nodes).ttl(TTL).runtime(runtime);
+        builder.connect().await.expect("a locker")
+    }
+
+    fn count(&self, what: Asked) -> usize {
+        self.nodes[0].asked().into_iter().filter(|asked| *asked == what).count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_gets_what_it_holds_at_once_and_the_last_guard_releases() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let me = locker.new_owner();
+    let mut guards = vec![locker.lock("x").owner(&me).await.expect("free")];
+    for _ in 0..9 {
+        guards.push(locker.try_lock("x").owner(&me).await.expect("mine"));
+    }
+    assert_eq!(world.nodes[0].asked(), [Asked::Acquire], "nobody was asked again");
+    let last = guards.pop().expect("one of ten");
+    for guard in guards {
+        let released = guard.release().await.expect("one less");
+        assert!(released.is_still_held());
+    }
+    assert_eq!(world.count(Asked::Release), 0);
+    world.time.pass(TTL).await;
+    assert!(last.is_held(), "it is renewed for the last one");
+    assert!(last.release().await.expect("released").is_freed());
+    let extensions = world.count(Asked::Extend);
+    world.time.pass(10 * TTL).await;
+    assert_eq!(world.count(Asked::Extend), extensions, "the renewal ends with the last one");
+    assert_eq!(world.count(Asked::Release), 1);
+    drop(locker.try_lock("x").await.expect("free"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_common_owner_everybody_is_another() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let (me, you) = (locker.new_owner(), locker.new_owner());
+    let mine = locker.lock("x").owner(&me).await.expect("free");
+    for lock in [locker.try_lock("x"), locker.try_lock("x").owner(&you)] {
+        let error = lock.await.expect_err("mine");
+        assert!(matches!(error, Error::Taken { .. }), "{error}");
+    }
+    drop(mine);
+    let nobody = locker.try_lock("x").await.expect("free");
+    let error = locker.try_lock("x").owner(&me).await.expect_err("taken by nobody in particular");
+    assert!(matches!(error, Error::Taken { .. }), "{error}");
+    drop(nobody);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_with_one_owner_share_a_lock_that_they_ask_for_at_once() {
+    let world = World::new();
+    let (locker, other) = (world.locker().await, world.locker().await);
+    let guard = other.lock("x").await.expect("free");
+    let me = locker.new_owner();
+    let together = Arc::new(tokio::sync::Barrier::new(3));
+    let tasks: Vec<_> = (0..3)
+        .map(|_| {
+            let (lock, together) = (locker.lock("x").owner(&me.clone()), Arc::clone(&together));
+            tokio::spawn(async move {
+                let guard = lock.await.expect("shared");
+                // All three hold it here, or none would go on.
+                together.wait().await;
+                guard.release().await.expect("released");
+            })
+        })
+        .collect();
+    world.time.pass(Duration::from_secs(1)).await;
+    guard.release().await.expect("released");
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    drop(other.try_lock("x").await.expect("free again"));
+}
+
+/// Another owner that waits gets a record of its own: the nodes know for whom each was taken.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_not_passed_from_one_owner_to_another_behind_the_backs_of_the_nodes() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let (me, you) = (locker.new_owner(), locker.new_owner());
+    let mine = locker.lock("x").owner(&me).await.expect("free");
+    let yours = tokio::spawn(locker.lock("x").owner(&you).into_future());
+    world.time.pass(Duration::from_secs(1)).await;
+    assert!(mine.release().await.expect("released").is_freed());
+    let yours = yours.await.expect("no panic").expect("free");
+    let elsewhere = world.locker().await;
+    let me = Owner::from_id(&me.id()).expect("an id");
+    let error = elsewhere.try_lock("x").owner(&me).await.expect_err("not mine any more");
+    assert!(matches!(error, Error::Taken { .. }), "{error}");
+    drop(yours);
+}
+
+#[tokio::test]
+async fn an_owner_is_known_to_other_processes_by_its_id() {
+    let servers = servers(3);
+    let locker = async || {
+        let urls = servers.iter().map(RedisServer::url);
+        Locker::builder().nodes(urls).ttl(TTL).connect().await.expect("a locker")
+    };
+    let (parent, child) = (locker().await, locker().await);
+    let me = parent.new_owner();
+    let outer = parent.lock("x").owner(&me).await.expect("free");
+    let me_again = Owner::from_id(&me.id()).expect("an id");
+    let inner = child.try_lock("x").owner(&me_again).await.expect("held for me");
+    assert!(inner.is_held() && !inner.remaining().is_zero());
+    // And once more in the same process, at once.
+    let innermost = child.try_lock("x").owner(&me_again).await.expect("held for me");
+    assert!(innermost.release().await.expect("one less").is_still_held());
+    assert!(inner.release().await.expect("left to its maker").is_still_held());
+    for server in &servers {
+        assert_eq!(server.command(&["EXISTS", "x"]), Reply::Int(1), "the maker holds it");
+    }
+    assert!(outer.is_held());
+    let inner = child.lock("x").owner(&me_again).await.expect("held for me");
+    outer.release().await.expect("released");
+    let error = inner.extend().await.expect_err("released by its maker");
+    assert!(matches!(error, Error::Lost { reason: Loss::Gone, .. }), "{error}");
+    drop(inner);
+    // Nothing is held for it now: as any other it takes the lock, and releases it.
+    let own = child.try_lock("x").owner(&me_again).await.expect("free");
+    assert!(own.release().await.expect("released").is_freed());
+}
+
+#[test]
+fn an_id_that_cannot_be_read_is_refused_and_not_shown() {
+    let error = Owner::from_id("0123456789abcdef").expect_err("too short").to_string();
+    assert!(error.contains("16 characters") && error.contains("24 hexadecimal"), "{error}");
+    assert!(!error.contains("0123456789abcdef"), "{error}");
+}
