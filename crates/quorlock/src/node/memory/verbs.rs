@@ -195,7 +195,7 @@ mod tests {
         records: Records,
         name: Name,
         ticket: Ticket,
-        _inbox: Arc<Deaf>,
+        inbox: Option<Arc<Deaf>>,
     }
 
     impl Node {
@@ -206,7 +206,7 @@ mod tests {
             let listener = Listener { node: 0, inbox: Arc::downgrade(&inbox) as Weak<dyn Inbox> };
             records.listeners.insert(client, listener);
             let ticket = Ticket { client, waiter: 1, number: TicketNumber::New(1) };
-            Self { records, name: Name::new("n").unwrap(), ticket, _inbox: inbox }
+            Self { records, name: Name::new("n").unwrap(), ticket, inbox: Some(inbox) }
         }
 
         fn ask(&mut self, at: Moment, verb: Verb<'_>) -> (Answer, Option<Moment>) {
@@ -241,6 +241,16 @@ mod tests {
         let (_, word) = node.ask(second(2), Verb::Release { token: &first, until: None });
         assert_eq!(word, Some(second(5)));
         assert_eq!(node.left(second(5)), Some(TTL));
+    }
+
+    #[tokio::test]
+    async fn whoever_does_not_listen_is_not_told() {
+        let ([first, next], mut node) = (tokens(), Node::new());
+        assert!(matches!(node.wait(second(1), &first), Answer::Done));
+        let told = |answer| matches!(answer, Answer::Queued(Queued { told: true, .. }));
+        assert!(told(node.wait(second(1), &next)));
+        node.inbox = None;
+        assert!(!told(node.wait(second(1), &next)));
     }
 
     #[tokio::test]
