@@ -6,10 +6,13 @@
 //!      └────────── Call::answer ◀──────────┘           the answer finds the round, early or late
 //! ```
 //!
-//! A node knows nothing of quorums, of waiting or of guards. It is handed a [`Call`], does what
+//! A node knows nothing of quorums or of guards. It is handed a [`Call`], does what
 //! [`Call::request`] says, and answers. That the answer is *pushed* to the round, and not returned
 //! from a future, is what makes the lock safe to cancel: a caller that goes away takes no request
 //! with it, and a late answer still reaches the round it belongs to.
+//!
+//! A node keeps the queue of each lock as well, if it can. Word that somebody's turn has come is not
+//! asked for: it goes to an [`Inbox`].
 
 #![cfg_attr(
     not(any(feature = "redis", feature = "sqlite")),
@@ -45,7 +48,8 @@ use quorlock_protocol::{Drift, Moment};
 /// - [`submit`](Self::submit) neither blocks nor waits for the server.
 /// - Calls take effect in the order in which they were submitted, or not at all: a release never
 ///   overtakes the acquisition before it, not even over a reconnection. (A server that forgot a
-///   script makes a release or an extension come later than its turn, which is harmless.)
+///   script makes a call that needs it come later than its turn. For a release or an extension that
+///   is harmless; a wait does not run at all then if its release came meanwhile.)
 /// - A call that is not answered within the node's time limit is reported with
 ///   [`Call::lateness`]; its answer is still delivered when it comes.
 /// - No call is made to run twice, except a release, which compares the token.

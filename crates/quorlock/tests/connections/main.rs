@@ -6,6 +6,7 @@ mod commands;
 #[path = "../logs/mod.rs"]
 mod logs;
 mod queues;
+mod rights;
 mod secrets;
 mod turnpike;
 mod unfit;

@@ -1,4 +1,4 @@
-//! Queues on real servers: word over the connection of the commands, rights, and what is left behind.
+//! Queues on real servers: word over the connection of the commands, and what is left behind.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,13 +11,15 @@ use quorlock::node::TicketNumber::{Agreed, New};
 use quorlock::node::{self, Answer, ClientId, FailureKind};
 use quorlock::runtime::{Moment, Runtime, TokioRuntime};
 use quorlock_testkit::conformance::{Client, Waiter, Word, owner};
-use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually_async as eventually};
+use quorlock_testkit::{
+    DEADLINE, Proxy, RedisServer, RedisServerBuilder, Reply, eventually_async as eventually,
+};
 
 use crate::logs::Logs;
 use crate::{calls, connections, exists, text};
 
 /// Longer than any test takes.
-const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// A client with a connection of its own.
 pub(crate) async fn client(url: &str) -> Client {
@@ -52,34 +54,24 @@ pub(crate) async fn is_passed_on(from: &Client, to: &Client, name: &str) {
     assert!(second.release().await);
 }
 
-async fn failure(waiter: &Waiter<'_>) -> (FailureKind, String) {
+/// Why a ticket is not given.
+pub(crate) async fn failure(waiter: &Waiter<'_>) -> (FailureKind, String) {
     match waiter.wait(New(1), LONG).answer().await {
         Answer::Failed(why) => (why.kind(), why.to_string()),
         other => panic!("{other:?}"),
     }
 }
 
-/// A user with the rights that locks need, queues apart, and some more.
-fn url_of_user(server: &RedisServer, more: &[&str]) -> String {
-    let rights = "on >wonderland ~* +hello +info +client|kill +select +set +get +del +pttl +pexpire \
-                  +type +eval +evalsha +script|load";
-    let mut command = vec!["ACL", "SETUSER", "alice", "resetchannels"];
-    command.extend(rights.split_whitespace());
-    command.extend(more);
-    assert_eq!(server.command(&command), Reply::Simple("OK".into()));
-    format!("redis://alice:wonderland@{}", server.addr())
-}
-
-const QUEUE_RIGHTS: [&str; 8] =
-    ["+zadd", "+zrange", "+zscore", "+zpopmin", "+zrem", "+hset", "+hget", "+hdel"];
-
 #[tokio::test]
 async fn word_comes_over_the_connection_of_the_commands() {
-    for server in [
-        RedisServer::start(),
-        RedisServer::builder().tls().start(),
-        RedisServer::builder().unix_socket().start(),
-    ] {
+    let valkey = std::env::var_os("QUORLOCK_TEST_VALKEY");
+    let builders = [
+        Some(RedisServer::builder()),
+        Some(RedisServer::builder().tls()),
+        Some(RedisServer::builder().unix_socket()),
+        valkey.map(|program| RedisServer::builder().program(program)),
+    ];
+    for server in builders.into_iter().flatten().map(RedisServerBuilder::start) {
         let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
         for _ in 0..3 {
             is_passed_on(&holder, &waiter, "one connection").await;
@@ -89,6 +81,20 @@ async fn word_comes_over_the_connection_of_the_commands() {
         assert_eq!(connections(&server).len(), 2);
         assert_eq!(holder.interruptions() + waiter.interruptions(), 0);
     }
+}
+
+/// After a hundred days, nanoseconds have more digits than a number in Lua.
+#[tokio::test]
+async fn word_repeats_the_time_of_sending_to_its_last_digit() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let (first, second) = (client.waiter("digits", 1), client.waiter("digits", u64::MAX));
+    assert!(first.wait(New(1), LONG).is_done().await);
+    let sent = Moment::from_nanos((1 << 53) + 1);
+    let asked = second.owner().wait_sent_at(sent, client.node(), LONG, second.ticket(New(1)));
+    asked.queued().await;
+    assert!(first.release().await);
+    assert_eq!(client.words().await, [Word { waiter: u64::MAX, sent }]);
 }
 
 #[tokio::test]
@@ -138,8 +144,9 @@ async fn word_that_comes_right_behind_the_greeting_is_heard() {
     let (_, client) = unconnected(&format!("redis://{addr}"));
     client.node().ready().await.expect("it greets");
     let word = |waiter, sent| Word { waiter, sent: Moment::from_nanos(sent) };
-    // What asks for them is answered behind them.
-    assert_eq!(client.words().await, [word(7, 8), word(9, 1_011)]);
+    // Nothing more is said until the client asks for something.
+    eventually("heard", async || client.heard() == [word(7, 8)]).await;
+    assert_eq!(client.words().await, [word(9, 1_011)]);
 }
 
 fn answer_and_tell(client: &mut TcpStream) {
@@ -208,83 +215,6 @@ async fn nothing_that_is_said_about_a_queue_shows_a_token() {
             assert!(!said.contains(&*token), "{said}");
         }
     }
-}
-
-#[tokio::test]
-async fn whoever_may_not_listen_asks_again_instead() {
-    let logs = Logs::new();
-    let server = RedisServer::start();
-    let mut rights = QUEUE_RIGHTS.to_vec();
-    rights.extend(["+publish", "+subscribe"]);
-    let url = url_of_user(&server, &rights);
-    let (deaf, other) = (client(&url).await, client(&server.url()).await);
-    let (first, second) = (other.waiter("deaf", 1), deaf.waiter("deaf", 1));
-    assert!(first.wait(New(1), LONG).is_done().await);
-    let queued = second.wait(New(1), LONG).queued().await;
-    assert!(!queued.told && queued.record.is_some());
-    assert!(first.release().await);
-    assert!(second.wait(New(1), LONG).is_done().await, "it is free, and not kept for the deaf");
-    assert!(second.owner().extend(deaf.node(), LONG).is_done().await);
-    assert!(second.release().await);
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
-
-    server.command(&["CLIENT", "KILL", "USER", "alice"]);
-    eventually("back", async || deaf.interruptions() == 1).await;
-    let warnings = || logs.lines().into_iter().filter(|line| line.contains("word of grants"));
-    assert_eq!(warnings().count(), 1, "once is enough: {:?}", logs.lines());
-    assert!(logs.warns_of("&quorlock:inbox:*"), "{:?}", logs.lines());
-}
-
-#[tokio::test]
-async fn whoever_has_no_rights_to_queues_locks_and_releases_all_the_same() {
-    let server = RedisServer::start();
-    let (limited, other) = (client(&url_of_user(&server, &[])).await, client(&server.url()).await);
-    let plain = owner("plain");
-    assert!(plain.acquire(limited.node(), LONG).is_done().await);
-    assert!(plain.extend(limited.node(), LONG).is_done().await);
-    assert!(plain.release(limited.node()).is_done().await);
-    assert!(!plain.release(limited.node()).is_done().await);
-    assert!(!exists(&server, "plain"));
-
-    // Not even from what others have queued up for: they find it free when they ask again.
-    assert!(plain.acquire(limited.node(), LONG).is_done().await);
-    let waiter = other.waiter("plain", 1);
-    let number = waiter.wait(New(1), LONG).queued().await.number;
-    assert!(plain.release(limited.node()).is_done().await);
-    assert!(!exists(&server, "plain"));
-    assert!(waiter.wait(Agreed(number), LONG).is_done().await);
-
-    let (kind, why) = failure(&limited.waiter("plain", 1)).await;
-    assert_eq!(kind, FailureKind::Unfit, "{why}");
-    assert!(why.contains("+zadd") && why.contains("&quorlock:inbox:*"), "{why}");
-    assert!(waiter.release().await);
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
-}
-
-/// It cannot tell anybody of a grant, so it must not make one, nor empty the queue.
-#[tokio::test]
-async fn whoever_may_not_tell_others_leaves_the_lock_free_and_the_queue_alone() {
-    let server = RedisServer::start();
-    let mute = client(&url_of_user(&server, &QUEUE_RIGHTS)).await;
-    let other = client(&server.url()).await;
-    let holder = mute.waiter("mute", 1);
-    assert!(holder.wait(New(1), LONG).is_done().await);
-    let waiters = [1, 2, 3].map(|waiter| other.waiter("mute", waiter));
-    for waiter in &waiters {
-        waiter.wait(New(1), LONG).queued().await;
-    }
-    assert!(holder.release().await);
-    assert!(!exists(&server, "mute"));
-    assert_eq!(other.words().await, []);
-    let queue = |member: &Waiter<'_>| {
-        let token = member.owner().token().text().to_vec();
-        let command: [&[u8]; 3] = [b"ZSCORE", b"mute:quorlock:queue", &token];
-        server.command(&command) != Reply::Bulk(None)
-    };
-    assert_eq!([queue(&waiters[1]), queue(&waiters[2])], [true, true]);
-    let (kind, why) = failure(&holder).await;
-    assert!(kind == FailureKind::Unfit && why.contains("+publish"), "{why}");
-    assert!(!exists(&server, "mute"), "a grant that nobody knows of");
 }
 
 #[tokio::test]

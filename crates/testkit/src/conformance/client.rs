@@ -76,6 +76,12 @@ impl Client {
     /// has come when this returns: it answers in between.
     pub async fn words(&self) -> Vec<Word> {
         owner("looked at").seen(&self.node).await;
+        self.heard()
+    }
+
+    /// What word has come since the last time, without waiting for what is on its way.
+    #[must_use]
+    pub fn heard(&self) -> Vec<Word> {
         std::mem::take(&mut *locked(&self.heard.words))
     }
 
@@ -144,7 +150,9 @@ impl Waiter<'_> {
         Word { waiter: self.waiter, sent: probe.sent() }
     }
 
-    fn ticket(&self, number: TicketNumber) -> Ticket {
+    /// A place in the queue of that number.
+    #[must_use]
+    pub fn ticket(&self, number: TicketNumber) -> Ticket {
         Ticket { client: self.client.id, waiter: self.waiter, number }
     }
 }

@@ -9,6 +9,7 @@ mod cases;
 mod client;
 mod probe;
 mod queues;
+mod yields;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub use cases::*;
 pub use client::{Client, Waiter, Word};
 pub use probe::{Owner, Probe, owner};
 pub use queues::*;
+pub use yields::*;
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(30);

@@ -74,6 +74,17 @@ impl Owner {
         self.ask(node, Ask::Wait { ttl, ticket, yielding })
     }
 
+    /// The same, as if it had been sent at another time.
+    pub fn wait_sent_at(
+        &self,
+        sent: Moment,
+        node: &Arc<dyn Node>,
+        ttl: Duration,
+        ticket: Ticket,
+    ) -> Arc<Probe> {
+        self.ask_sent_at(sent, node, Ask::Wait { ttl, ticket, yielding: false })
+    }
+
     /// Asks `node` who holds the name.
     pub fn inspect(&self, node: &Arc<dyn Node>) -> Arc<Probe> {
         self.ask(node, Ask::Inspect)
@@ -97,11 +108,15 @@ impl Owner {
     }
 
     fn ask(&self, node: &Arc<dyn Node>, ask: Ask) -> Arc<Probe> {
+        self.ask_sent_at(TokioRuntime::current().now(), node, ask)
+    }
+
+    fn ask_sent_at(&self, sent: Moment, node: &Arc<dyn Node>, ask: Ask) -> Arc<Probe> {
         let probe = Arc::new(Probe {
             name: self.name.clone(),
             token: self.token,
             ask,
-            sent: TokioRuntime::current().now(),
+            sent,
             said: Mutex::new(None),
             answered: Notify::new(),
         });

@@ -195,7 +195,7 @@ mod tests {
         records: Records,
         name: Name,
         ticket: Ticket,
-        _inbox: Arc<Deaf>,
+        inbox: Option<Arc<Deaf>>,
     }
 
     impl Node {
@@ -206,7 +206,7 @@ mod tests {
             let listener = Listener { node: 0, inbox: Arc::downgrade(&inbox) as Weak<dyn Inbox> };
             records.listeners.insert(client, listener);
             let ticket = Ticket { client, waiter: 1, number: TicketNumber::New(1) };
-            Self { records, name: Name::new("n").unwrap(), ticket, _inbox: inbox }
+            Self { records, name: Name::new("n").unwrap(), ticket, inbox: Some(inbox) }
         }
 
         fn ask(&mut self, at: Moment, verb: Verb<'_>) -> (Answer, Option<Moment>) {
@@ -244,6 +244,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn whoever_does_not_listen_is_not_told() {
+        let ([first, next], mut node) = (tokens(), Node::new());
+        assert!(matches!(node.wait(second(1), &first), Answer::Done));
+        let told = |answer| matches!(answer, Answer::Queued(Queued { told: true, .. }));
+        assert!(told(node.wait(second(1), &next)));
+        node.inbox = None;
+        assert!(!told(node.wait(second(1), &next)));
+    }
+
+    #[tokio::test]
     async fn a_queue_that_nobody_asks_after_is_forgotten() {
         for (released_at, served) in [(second(31), true), (second(32), false)] {
             let ([first, next], mut node) = (tokens(), Node::new());
@@ -268,12 +278,11 @@ mod tests {
             node.wait(second(1), &next);
         }
         assert_eq!(node.records.by_name.len() + node.records.queues.len(), 2 * FIRST_SWEEP);
-        node.name = Name::new("later").unwrap();
-        let at = second(100);
-        while node.records.by_name.len() + node.records.queues.len() > FIRST_SWEEP {
-            let name = node.records.by_name.len();
-            node.name = Name::new(format!("later/{name}")).unwrap();
-            assert!(matches!(node.wait(at, &first), Answer::Done));
+        for number in 0..4 * FIRST_SWEEP {
+            node.name = Name::new(format!("later/{number}")).unwrap();
+            assert!(matches!(node.wait(second(100), &first), Answer::Done));
         }
+        assert!(node.records.queues.is_empty());
+        assert!(node.records.by_name.keys().all(|name| name.starts_with(b"later/")));
     }
 }

@@ -1,0 +1,78 @@
+//! The cases about giving way. They pass where no queue is kept.
+
+#![expect(clippy::missing_panics_doc, reason = "that is what a case is for")]
+
+use quorlock::node::TicketNumber::{Agreed, New};
+
+use super::client::Client;
+use super::queues::{NUMBER, nothing_is_left};
+use super::{Backend, LONG, SHORT};
+
+/// The nodes disagree on whose turn it is: the higher number gives way.
+pub async fn yielding_lets_whoever_stands_before_us_have_it_and_keeps_our_place(
+    backend: &impl Backend,
+) {
+    if !backend.tells() {
+        return;
+    }
+    let (here, there) = (Client::of(backend).await, Client::of(backend).await);
+    let (high, low) = (here.waiter("split", 1), there.waiter("split", 1));
+    let last = there.waiter("split", 2);
+    assert!(high.wait(New(NUMBER), LONG).is_done().await);
+    let asked = low.wait(Agreed(NUMBER - 1), LONG / 3);
+    asked.queued().await;
+    last.wait(New(NUMBER + 9), LONG).queued().await;
+    let yielded = high.yielding(Agreed(NUMBER), LONG);
+    let queued = yielded.queued().await;
+    assert_eq!((queued.number, queued.record), (NUMBER, None));
+    assert_eq!(there.words().await, [low.word_for(&asked)]);
+    assert!(low.holds().await);
+    let left = low.seen().await.expect("a record").remaining.expect("an end");
+    assert!(left <= LONG / 3, "{left:?}");
+    assert!(low.release().await);
+    assert_eq!(here.words().await, [high.word_for(&yielded)]);
+    assert!(high.release().await);
+    assert!(last.holds().await);
+    assert!(last.release().await);
+    nothing_is_left(backend);
+}
+
+/// It is our turn after all.
+pub async fn yielding_keeps_what_nobody_before_us_waits_for(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let client = Client::of(backend).await;
+    let (low, high) = (client.waiter("ours first", 1), client.waiter("ours first", 2));
+    assert!(low.wait(New(NUMBER), LONG / 3).is_done().await);
+    assert!(low.yielding(Agreed(NUMBER), LONG).is_done().await, "nobody is there at all");
+    high.wait(New(NUMBER + 1), LONG).queued().await;
+    assert!(low.yielding(Agreed(NUMBER), SHORT).is_done().await);
+    assert!(low.holds().await);
+    let left = low.seen().await.expect("a record").remaining.expect("an end");
+    assert!(left > LONG / 3, "{left:?}");
+    assert_eq!(client.words().await, []);
+    assert!(low.release().await);
+    assert!(high.holds().await);
+    assert!(high.release().await);
+    assert!(low.seen().await.is_none(), "a place was left");
+    nothing_is_left(backend);
+}
+
+/// Whoever stands before us was killed.
+pub async fn yielding_to_a_client_that_is_gone_keeps_the_lock(backend: &impl Backend) {
+    if !backend.tells() {
+        return;
+    }
+    let (client, dead) = (Client::of(backend).await, Client::of(backend).await);
+    let waiter = client.waiter("ours still", 1);
+    assert!(waiter.wait(New(NUMBER), LONG).is_done().await);
+    dead.waiter("ours still", 1).wait(Agreed(NUMBER - 1), SHORT).queued().await;
+    dead.leave(backend).await;
+    assert!(waiter.yielding(Agreed(NUMBER), LONG / 3).is_done().await);
+    let left = waiter.seen().await.expect("a record").remaining.expect("an end");
+    assert!(waiter.holds().await && left > LONG / 3, "{left:?}");
+    assert!(waiter.release().await);
+    assert!(waiter.seen().await.is_none());
+    nothing_is_left(backend);
+}
