@@ -1,8 +1,8 @@
 //! A lock that holds across machines, and never lies about it.
 //!
 //! ```text
-//!   Locker ── lock(name) ──▶ Guard ── extend, remaining, release      what you touch
-//!      │                       │
+//!   Locker ── lock(name) ──▶ Guard ── lost, remaining, release        what you touch
+//!      │                       │       ◀── watchdog: extends it, or tells that it ends
 //!      └───────── drive ───────┘       rounds in flight: ask all nodes at once, stop at a majority
 //!                   │
 //!           quorlock-protocol          the rules: who won, until when
@@ -38,7 +38,7 @@
 //!
 //! let guard = locker.lock("orders/42").wait(Duration::from_secs(5)).await?;
 //! assert!(guard.is_held());
-//! // … the work, in less than guard.remaining(), or with guard.extend() on the way …
+//! // … the work; the lock is extended while it lasts, and guard.lost() tells if it cannot be …
 //! guard.release().await?;
 //! # Ok(())
 //! # }

@@ -12,6 +12,7 @@ use quorlock::node::Node;
 use quorlock::runtime::{BoxFuture, Moment, Runtime};
 use quorlock::{Builder, Cap, Error, Guard, GuardState, Locker, Loss};
 use quorlock_testkit::{Asked, VirtualTime, Witness};
+use tokio::time::timeout;
 
 const TTL: Duration = Duration::from_secs(30);
 const LIMIT: Duration = Duration::from_millis(50);
@@ -84,6 +85,11 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
+/// Waits for the loss, but not for ever.
+async fn told(guard: &Guard) -> Loss {
+    timeout(HOUR, guard.lost()).await.expect("never told")
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_extended_every_third_of_its_ttl_for_as_long_as_it_is_held() {
     let world = World::new().await;
@@ -116,7 +122,7 @@ async fn two_of_three_nodes_that_hang_cost_the_lock_and_its_holder_knows_in_time
     let guard = world.lock().await;
     world.time.pass(secs(15)).await;
     world.hang(true);
-    assert_eq!(guard.lost().await, Loss::Expired);
+    assert_eq!(told(&guard).await, Loss::Expired);
     // Last confirmed at 10 s.
     let end = secs(10) + TTL;
     assert_eq!(world.elapsed(), end - LEAD);
@@ -127,8 +133,8 @@ async fn two_of_three_nodes_that_hang_cost_the_lock_and_its_holder_knows_in_time
     assert_eq!(world.watched(), 0);
     // What the nodes say late does not bring it back.
     world.hang(false);
-    world.time.pass(HOUR).await;
     assert_eq!(guard.state(), GuardState::Lost(Loss::Expired));
+    world.time.pass(HOUR).await;
     assert_eq!(world.extensions(2).len(), 9, "extended after its loss");
 }
 
@@ -203,11 +209,12 @@ async fn a_release_in_the_middle_of_an_extension_comes_after_it_on_every_node() 
 async fn an_extension_under_way_does_not_revive_what_was_released() {
     let world = World::new().await;
     let guard = world.lock().await;
-    let lost = guard.lost();
+    let lost = tokio::spawn(guard.lost());
     world.hang(true);
     world.time.pass(secs(10)).await;
     let release = guard.release();
-    assert_eq!(lost.await, Loss::Released);
+    let lost = timeout(ms(1), lost).await.expect("told at once");
+    assert_eq!(lost.expect("no panic"), Loss::Released);
     world.hang(false);
     release.await.expect("released");
     world.time.pass(HOUR).await;
@@ -221,7 +228,7 @@ async fn an_extension_under_way_does_not_revive_what_was_released() {
 async fn a_fixed_lock_ends_after_its_ttl_and_its_holder_is_told() {
     let world = World::new().await;
     let guard = world.locker.try_lock("x").fixed().await.expect("free");
-    assert_eq!(guard.lost().await, Loss::Expired);
+    assert_eq!(told(&guard).await, Loss::Expired);
     assert_eq!(world.elapsed(), TTL - LEAD);
     assert!(world.extensions(0).is_empty());
     world.time.pass(LEAD).await;
@@ -258,7 +265,7 @@ async fn so_many_extensions_and_no_more() {
         other => panic!("{other:?}"),
     }
     assert!(guard.is_held(), "a cap is no loss before its time");
-    assert_eq!(guard.lost().await, Loss::Capped);
+    assert_eq!(told(&guard).await, Loss::Capped);
     assert_eq!(world.elapsed(), secs(20) + TTL - LEAD);
     assert_eq!(world.extensions(0), [secs(10), secs(20)]);
     assert_eq!(guard.state(), GuardState::Lost(Loss::Capped));
@@ -288,7 +295,7 @@ async fn held_for_so_long_and_no_longer() {
         let lock = world.locker.try_lock("x");
         let lock = if hold == secs(5) { lock } else { lock.max_hold(hold) };
         let guard = lock.await.expect("free");
-        assert_eq!(guard.lost().await, Loss::Capped);
+        assert_eq!(told(&guard).await, Loss::Capped);
         assert_eq!(world.elapsed() - before, hold - LEAD);
         assert_eq!(world.extensions(0)[seen..], extensions);
         guard.release().await.expect("the nodes still have it");
@@ -316,7 +323,7 @@ async fn after_a_suspend_whoever_waits_is_woken_within_a_second() {
     let guard = world.lock().await;
     let before = world.elapsed();
     let told = async {
-        guard.lost().await;
+        told(&guard).await;
         world.elapsed() - before
     };
     let suspend = async {
