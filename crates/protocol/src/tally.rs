@@ -93,6 +93,12 @@ impl Tally {
         self.heard().len() == self.quorum.nodes()
     }
 
+    /// Whether every node has given its final word: nothing that comes later changes anything.
+    #[must_use]
+    pub const fn all_final(&self) -> bool {
+        self.definite().len() == self.quorum.nodes()
+    }
+
     /// The nodes where the request can have changed something, now or later.
     #[must_use]
     pub const fn may_have_run(&self) -> NodeSet {
@@ -144,5 +150,8 @@ mod tests {
         }
         let may: [bool; 5] = core::array::from_fn(|node| tally.may_have_run().contains(node));
         assert_eq!(may, [true, false, false, true, true]);
+        assert!(tally.all_heard() && !tally.all_final());
+        tally.record(3, Vote::Yes);
+        assert!(tally.all_final());
     }
 }

@@ -33,20 +33,19 @@ pub(crate) struct Claim {
     sent: Moment,
     /// Whether the watchdog extends it.
     renew: bool,
-    caps: Caps,
     place: Place,
     state: Mutex<State>,
 }
 
+/// What is kept for as long as the lock is held. There may be many of them.
 #[derive(Debug)]
 struct State {
-    round: Acquire,
+    /// The round that takes it; `None` once it was won and has nothing more to hear.
+    taking: Option<Box<Taking>>,
+    /// Where a record can be, once that is known for good.
+    on: NodeSet,
     /// What was won, once it was.
     lease: Option<Lease>,
-    said: Said,
-    /// Not all nodes have been asked yet: a release now would overtake the requests to the rest.
-    asking: bool,
-    waker: Option<Waker>,
     /// Told of a loss, once somebody wants to know.
     loss: Option<Arc<Notify>>,
     /// When the last extension was sent.
@@ -56,6 +55,17 @@ struct State {
     renewing: bool,
     /// The release that waits until they have all been asked.
     release: Option<Arc<ReleaseRound>>,
+}
+
+/// What is needed only while a name is being taken.
+#[derive(Debug)]
+struct Taking {
+    round: Acquire,
+    caps: Caps,
+    said: Said,
+    /// Not all nodes have been asked yet: a release now would overtake the requests to the rest.
+    asking: bool,
+    waker: Option<Waker>,
 }
 
 /// How an attempt failed.
@@ -78,7 +88,13 @@ impl Claim {
     ) -> Arc<Self> {
         let token = Token::random(&*core.runtime);
         let sent = core.now();
-        let round = Acquire::new(core.quorum, &core.terms(ttl), sent, least);
+        let taking = Taking {
+            round: Acquire::new(core.quorum, &core.terms(ttl), sent, least),
+            caps: Caps::new(keep.max_extensions, keep.max_hold, sent),
+            said: Said::default(),
+            asking: true,
+            waker: None,
+        };
         let claim = Arc::new(Self {
             core: Arc::clone(core),
             name,
@@ -86,14 +102,11 @@ impl Claim {
             ttl,
             sent,
             renew: keep.renew,
-            caps: Caps::new(keep.max_extensions, keep.max_hold, sent),
             place: Place::default(),
             state: Mutex::new(State {
-                round,
+                taking: Some(Box::new(taking)),
+                on: NodeSet::EMPTY,
                 lease: None,
-                said: Said::default(),
-                asking: true,
-                waker: None,
                 loss: None,
                 tried: None,
                 renewing: false,
@@ -101,11 +114,10 @@ impl Claim {
             }),
         });
         core.ask_all(&claim);
-        let lost = {
-            let mut state = locked(&claim.state);
-            state.asking = false;
-            matches!(state.round.outcome(), Some(AcquireOutcome::Lost(_)))
-        };
+        let lost = locked(&claim.state).taking.as_mut().is_some_and(|taking| {
+            taking.asking = false;
+            matches!(taking.round.outcome(), Some(AcquireOutcome::Lost(_)))
+        });
         if lost {
             ReleaseRound::start(Arc::clone(&claim));
         }
@@ -115,16 +127,17 @@ impl Claim {
     /// Ready once the round is decided: the claim is held, or it was lost and is being cleaned up.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<(), Defeated>> {
         let mut state = locked(&self.state);
-        match state.round.outcome() {
+        let Some(taking) = &mut state.taking else { return Poll::Ready(Ok(())) };
+        match taking.round.outcome() {
             None => {
-                state.waker = Some(cx.waker().clone());
+                taking.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
             Some(AcquireOutcome::Won { .. }) => Poll::Ready(Ok(())),
             Some(AcquireOutcome::Lost(defeat)) => Poll::Ready(Err(Defeated {
                 defeat,
-                granted: state.round.tally().yes().len(),
-                answers: state.said.answers(&self.core),
+                granted: taking.round.tally().yes().len(),
+                answers: taking.said.answers(&self.core),
                 took: self.core.now().since(self.sent),
             })),
         }
@@ -134,7 +147,8 @@ impl Claim {
     pub(crate) fn abandon(self: Arc<Self>) {
         let give_back = {
             let mut state = locked(&self.state);
-            state.round.abandon().is_some() || state.lease.is_some()
+            let open = state.taking.as_mut().is_some_and(|taking| taking.round.abandon().is_some());
+            open || state.lease.is_some()
         };
         if give_back {
             ReleaseRound::start(self);
@@ -248,32 +262,49 @@ impl Claim {
 
     /// The nodes on which a record of this claim can be, now or later.
     pub(crate) fn may_be_on(&self) -> NodeSet {
-        locked(&self.state).round.tally().may_have_run()
+        let state = locked(&self.state);
+        state.taking.as_ref().map_or(state.on, |taking| taking.round.tally().may_have_run())
     }
 
     fn vote(self: Arc<Self>, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
         let now = self.core.now();
         let (waker, give_back) = {
             let mut state = locked(&self.state);
-            let vote = hear(&mut state.said);
-            match state.round.vote(node, vote, now) {
-                None => return,
+            let Some(taking) = &mut state.taking else { return };
+            let vote = hear(&mut taking.said);
+            let (waker, give_back) = match taking.round.vote(node, vote, now) {
+                None => (None, false),
                 Some(AcquireOutcome::Won { valid_until }) => {
-                    let lease = Lease::capped_by(self.caps, valid_until);
+                    let waker = taking.waker.take();
+                    let lease = Lease::capped_by(taking.caps, valid_until);
                     let alarm = Arc::clone(&self) as Arc<dyn Alarm>;
                     // Under the mutex, so that a release cannot come before it.
                     self.core.watchdog.set(self.upkeep().first_look(&lease), alarm);
                     state.lease = Some(lease);
-                    (state.waker.take(), false)
+                    (waker, false)
                 }
-                Some(AcquireOutcome::Lost(_)) => (state.waker.take(), !state.asking),
-            }
+                Some(AcquireOutcome::Lost(_)) => (taking.waker.take(), !taking.asking),
+            };
+            state.close();
+            (waker, give_back)
         };
         if give_back {
             ReleaseRound::start(self);
         }
         if let Some(waker) = waker {
             waker.wake();
+        }
+    }
+}
+
+impl State {
+    /// Lets go of the round once it was won and every node has given its final word.
+    fn close(&mut self) {
+        let Some(taking) = &self.taking else { return };
+        let tally = taking.round.tally();
+        if self.lease.is_some() && tally.all_final() {
+            self.on = tally.may_have_run();
+            self.taking = None;
         }
     }
 }
