@@ -18,6 +18,13 @@ impl Turns {
         Self { taken: 0, most }
     }
 
+    /// Allows no more than `most` in all.
+    pub const fn limit(&mut self, most: u32) {
+        if most < self.most {
+            self.most = most;
+        }
+    }
+
     /// The number of the present turn, from zero.
     #[must_use]
     pub const fn number(self) -> u32 {
@@ -47,5 +54,10 @@ mod tests {
         assert_eq!(numbers, [0, 1, 2]);
         assert_eq!(Turns::first_of(1).next(), None);
         assert_eq!(Turns::first_of(0).next(), None);
+        let mut limited = Turns::first_of(3);
+        limited.limit(5);
+        assert!(limited.next().is_some());
+        limited.limit(1);
+        assert_eq!(limited.next(), None);
     }
 }

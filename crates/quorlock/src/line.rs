@@ -127,7 +127,7 @@ impl Core {
             let mut part = locked(self.lines.part(&claim.name));
             let line = part.entry(claim.name.clone()).or_default();
             line.holder = Arc::downgrade(claim);
-            claim.join_line();
+            claim.begin(line.seats.as_ref().map_or(0, |seats| seats.len()));
             if owner.is_some()
                 && let Some(seats) = &mut line.seats
             {

@@ -204,7 +204,14 @@ impl Locking {
             Stage::New | Stage::GivingUp(..) | Stage::Over => return,
             Stage::Seated(seat) => return core.get_up(name, &seat),
             Stage::Recognizing(_) | Stage::Borrowing(..) => Turn::Front(None),
-            Stage::Asking(round) => round.abandon().map_or(Turn::Front(None), Turn::Held),
+            Stage::Asking(round) => match round.abandon() {
+                None => Turn::Front(None),
+                Some(claim) => {
+                    core.front_holds(&claim);
+                    claim.let_go();
+                    return;
+                }
+            },
             Stage::Standing(candidacy) => Turn::Front(Some(candidacy)),
         };
         core.pass_on(name, turn);
@@ -301,7 +308,10 @@ impl Locking {
                 }
             }
             Stage::Seated(seat) => match seat.poll(cx) {
-                Poll::Ready(Turn::Held(claim)) => return Some(self.hold(claim)),
+                Poll::Ready(Turn::Held(claim)) => {
+                    self.stage = Stage::Over;
+                    return Some(Poll::Ready(Ok(Guard::new(claim))));
+                }
                 Poll::Ready(Turn::Front(Some(candidacy))) => {
                     self.stage = Stage::Standing(candidacy);
                 }

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use crate::core::Core;
 use crate::drive::Candidacy;
 use crate::locked::locked;
-use crate::node::Inbox;
-use quorlock_protocol::Moment;
+use crate::node::{Grant, Inbox};
 
 /// The candidates of one locker, by the number that their tickets carry.
 #[derive(Debug, Default)]
@@ -54,9 +53,9 @@ impl Waiters {
 }
 
 impl Inbox for Core {
-    fn granted(&self, node: usize, waiter: u64, sent: Moment) {
-        if let Some(candidacy) = self.waiters.find(waiter) {
-            candidacy.told(node, sent);
+    fn granted(&self, node: usize, grant: Grant) {
+        if let Some(candidacy) = self.waiters.find(grant.waiter) {
+            candidacy.told(node, grant);
         }
     }
 

@@ -166,6 +166,25 @@ async fn others_wait_for_a_bounded_number_of_turns() {
     assert_eq!(world.had(), ["a2", "a3", "b", "a4", "a5"]);
 }
 
+/// Somebody who comes when the lock was granted, and others waited, waits behind them.
+#[tokio::test(start_paused = true)]
+async fn who_comes_later_waits_behind_other_processes() {
+    let world = World::new();
+    let lockers = [world.locker().await, world.locker().await, world.locker().await];
+    let guard = lockers[0].lock("x").await.expect("free");
+    let mut front = wanted(&lockers[1]);
+    let mut tasks = vec![world.wants("with it", &lockers[1]).await];
+    tasks.push(world.wants("other", &lockers[2]).await);
+    guard.release().await.expect("released");
+    let front = poll(&mut front).expect("woken").expect("granted");
+    tasks.push(world.wants("later", &lockers[1]).await);
+    front.release().await.expect("passed on");
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    assert_eq!(world.had(), ["with it", "other", "later"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_release_between_the_try_and_the_ticket_is_not_missed() {
     let world = World::new();

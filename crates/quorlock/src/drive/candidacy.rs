@@ -8,7 +8,7 @@ use super::{Claim, Defeated, Origin, ReleaseRound, said::Said};
 use crate::core::Core;
 use crate::locked::locked;
 use crate::name::Name;
-use crate::node::{Answer, Failure, Queued, Request, Round, Ticket, TicketNumber, Verb};
+use crate::node::{Answer, Failure, Grant, Queued, Request, Round, Ticket, TicketNumber, Verb};
 use crate::runtime::random_u64;
 use crate::token::Token;
 use crate::watchdog::{Alarm, Place};
@@ -42,6 +42,8 @@ struct State {
     /// Some nodes have not been asked yet: what they will answer has to be waited for, and a
     /// release now would overtake the requests to them.
     asking: bool,
+    /// Whether a grant left others waiting.
+    others: bool,
     /// How often it was asked again without need.
     retries: u32,
     said: Said,
@@ -72,6 +74,7 @@ impl Candidacy {
                 standing: protocol::Candidacy::new(core.quorum),
                 phase: Phase::Standing,
                 asking: false,
+                others: false,
                 retries: 0,
                 said: Said::default(),
                 waker: None,
@@ -88,9 +91,10 @@ impl Candidacy {
         match state.phase {
             Phase::Won(valid_until) if self.core.now() < valid_until.before(self.wish.least) => {
                 state.phase = Phase::Over;
+                let origin = Origin::Queued { others: state.others, lingers: LINGERING_TTLS };
                 drop(state);
                 self.end();
-                let (name, origin) = (self.name.clone(), Origin::Queued(LINGERING_TTLS));
+                let name = self.name.clone();
                 let claim =
                     Claim::new(&self.core, name, self.token, self.wish, origin, valid_until);
                 Poll::Ready(Some(claim))
@@ -137,14 +141,15 @@ impl Candidacy {
     }
 
     /// `node` has sent word of a grant.
-    pub(crate) fn told(self: &Arc<Self>, node: usize, sent: Moment) {
+    pub(crate) fn told(self: &Arc<Self>, node: usize, grant: Grant) {
         let now = self.core.now();
         let (won, waker) = {
             let mut state = locked(&self.state);
             if state.phase != Phase::Standing {
                 return;
             }
-            state.standing.granted(node, sent);
+            state.standing.granted(node, grant.sent);
+            state.others |= grant.others;
             state.said.forget(node);
             state.win(&self.terms(), self.wish.least, now)
         };

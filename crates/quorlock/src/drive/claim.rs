@@ -36,6 +36,8 @@ pub(crate) struct Claim {
     borrowed: bool,
     /// Whether the watchdog extends it.
     renew: bool,
+    /// Whether other processes were waiting for it when it was granted.
+    others: bool,
     /// Whether the next holder of this process may have it.
     passable: bool,
     /// Whether it keeps others of this process waiting.
@@ -66,8 +68,13 @@ struct State {
 pub(crate) enum Origin {
     /// By one question to the nodes. A record of it can be on these.
     Asked(NodeSet),
-    /// In the queues of the nodes, where tickets of it may be left for so many TTLs.
-    Queued(u8),
+    /// In the queues of the nodes.
+    Queued {
+        /// Whether others were left there.
+        others: bool,
+        /// For how many TTLs tickets of it may be left.
+        lingers: u8,
+    },
     /// By another process, for the same owner.
     Borrowed,
 }
@@ -84,10 +91,10 @@ impl Claim {
     ) -> Arc<Self> {
         let Wish { ttl, owner, keep, .. } = wish;
         let all = NodeSet::first(core.nodes.len());
-        let (on, lingers) = match origin {
-            Origin::Asked(on) => (on, 1),
-            Origin::Queued(lingers) => (all, lingers),
-            Origin::Borrowed => (all, 1),
+        let (on, lingers, others) = match origin {
+            Origin::Asked(on) => (on, 1, false),
+            Origin::Queued { others, lingers } => (all, lingers, others),
+            Origin::Borrowed => (all, 1, false),
         };
         let caps = Caps::new(keep.max_extensions, keep.max_hold, core.now());
         let claim = Arc::new(Self {
@@ -99,6 +106,7 @@ impl Claim {
             lingers,
             borrowed: matches!(origin, Origin::Borrowed),
             renew: keep.renew,
+            others,
             passable: owner.is_none() && keep.without_end(),
             in_line: AtomicBool::new(false),
             guards: AtomicU32::new(1),
@@ -187,6 +195,16 @@ impl Claim {
         self.guards.store(1, Ordering::Release);
         self.join_line();
         true
+    }
+
+    /// It begins, with so many of this process waiting for it. If others wait too, those who come
+    /// later wait behind them.
+    pub(crate) fn begin(&self, seats: usize) {
+        self.join_line();
+        if self.others {
+            let most = u32::try_from(seats + 1).unwrap_or(u32::MAX);
+            locked(&self.state).turns.limit(most);
+        }
     }
 
     pub(crate) fn is_in_line(&self) -> bool {

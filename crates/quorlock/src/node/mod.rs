@@ -73,12 +73,22 @@ pub trait Node: Send + Sync + fmt::Debug {
 
 /// Takes in what nodes say without being asked.
 pub trait Inbox: Send + Sync {
-    /// `node` has passed the record of a lock on to a ticket. `sent` is that of the latest request
-    /// with this ticket that the node had seen by then.
-    fn granted(&self, node: usize, waiter: u64, sent: Moment);
+    /// `node` has passed the record of a lock on to a ticket.
+    fn granted(&self, node: usize, grant: Grant);
 
     /// Word of grants may have got lost on the way from `node`, and tickets there may be gone.
     fn interrupted(&self, node: usize);
+}
+
+/// Word that a ticket has got the record of its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    /// Which ticket of the client.
+    pub waiter: u64,
+    /// When the latest request with this ticket was sent that the node had seen by then.
+    pub sent: Moment,
+    /// Whether others are left in the queue.
+    pub others: bool,
 }
 
 /// Who asks: one for each [`Locker`](crate::Locker), so that word of a grant finds its way.

@@ -161,8 +161,8 @@ fn answer_and_tell(client: &mut TcpStream) {
     };
     let message =
         |text: &str| format!(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n{text}\r\n", text.len());
-    let whole = message("7 8");
-    let halves = message("9 1011");
+    let whole = message("7 8 0");
+    let halves = message("9 1011 1");
     let (first, second) = halves.split_at(halves.len() - 4);
     until(client, b"quorlock:inbox:");
     let greeting = "%2\r\n$2\r\nid\r\n:7\r\n$4\r\nrole\r\n$6\r\nmaster\r\n+OK\r\n\
@@ -184,7 +184,7 @@ async fn messages_that_make_no_sense_are_ignored_and_not_shown() {
     let first = holder.waiter("noise", 1);
     assert!(first.wait(New(1), LONG).is_done().await);
     let token = text(&server, &["GET", "noise"]);
-    for message in ["", "1", "x y", "1 2 3", &token, &format!("1 {token}")] {
+    for message in ["", "1 2", "x y 0", "1 2 3 4", &token, &format!("1 {token} 0")] {
         let heard = server.command(&["PUBLISH", &format!("quorlock:inbox:{id}"), message]);
         assert_eq!(heard, Reply::Int(1));
     }

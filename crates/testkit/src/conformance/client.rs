@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quorlock::node::{ClientId, Inbox, Node, Record, Ticket, TicketNumber};
+use quorlock::node::{ClientId, Grant, Inbox, Node, Record, Ticket, TicketNumber};
 use quorlock::runtime::{Moment, TokioRuntime};
 
 use super::Backend;
@@ -32,6 +32,7 @@ pub struct Word {
 #[derive(Default)]
 struct Heard {
     words: Mutex<Vec<Word>>,
+    others: Mutex<Vec<bool>>,
     interruptions: Mutex<usize>,
     then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -77,6 +78,12 @@ impl Client {
     pub async fn words(&self) -> Vec<Word> {
         owner("looked at").seen(&self.node).await;
         self.heard()
+    }
+
+    /// Of each word that has come so far, whether it left others waiting.
+    #[must_use]
+    pub fn left_others(&self) -> Vec<bool> {
+        locked(&self.heard.others).clone()
     }
 
     /// What word has come since the last time, without waiting for what is on its way.
@@ -158,9 +165,10 @@ impl Waiter<'_> {
 }
 
 impl Inbox for Heard {
-    fn granted(&self, node: usize, waiter: u64, sent: Moment) {
+    fn granted(&self, node: usize, grant: Grant) {
         assert_eq!(node, NODE, "another node's number");
-        locked(&self.words).push(Word { waiter, sent });
+        locked(&self.words).push(Word { waiter: grant.waiter, sent: grant.sent });
+        locked(&self.others).push(grant.others);
         let then = locked(&self.then).take();
         if let Some(then) = then {
             then();

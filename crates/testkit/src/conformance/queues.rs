@@ -112,8 +112,9 @@ pub async fn turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else(
         assert!(!late.is_done().await, "somebody got in between");
         assert!(waiter.release().await);
     }
-    for client in &clients {
+    for (client, others) in clients.iter().zip([true, true, false]) {
         assert_eq!(client.words().await, []);
+        assert_eq!(client.left_others(), [others], "whether somebody stands behind it");
     }
     nothing_is_left(backend);
 }

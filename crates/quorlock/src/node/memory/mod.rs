@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use super::{Call, Capabilities, ClientId, Failure, Inbox, Node};
+use super::{Call, Capabilities, ClientId, Failure, Grant, Inbox, Node};
 use crate::locked::locked;
 use crate::runtime::{BoxFuture, Moment};
 use queue::Queue;
@@ -49,8 +49,7 @@ struct Listener {
 struct Word {
     node: usize,
     inbox: Arc<dyn Inbox>,
-    waiter: u64,
-    sent: Moment,
+    grant: Grant,
 }
 
 impl MemoryNode {
@@ -92,8 +91,8 @@ impl Node for MemoryNode {
     fn submit(&self, call: Call) {
         let (answer, word) = locked(&self.records).answer(&call.request());
         // Nothing is locked any more: whoever is told may submit calls.
-        if let Some(Word { node, inbox, waiter, sent }) = word {
-            inbox.granted(node, waiter, sent);
+        if let Some(Word { node, inbox, grant }) = word {
+            inbox.granted(node, grant);
         }
         call.answer(answer);
     }

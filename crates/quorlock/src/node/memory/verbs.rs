@@ -2,7 +2,7 @@
 
 use super::queue::{Place, Queue};
 use super::{Kept, Records, Word};
-use crate::node::{Answer, Queued, Record, Request, Verb};
+use crate::node::{Answer, Grant, Queued, Record, Request, Verb};
 use crate::runtime::Moment;
 use crate::token::Token;
 
@@ -123,7 +123,9 @@ impl Records {
             else {
                 continue;
             };
-            let word = Word { node, inbox, waiter: place.ticket.waiter, sent: place.sent };
+            let others = queue.is_live(now);
+            let grant = Grant { waiter: place.ticket.waiter, sent: place.sent, others };
+            let word = Word { node, inbox, grant };
             // Whoever passes it on may have read the clock before the new holder did: the record
             // must last as long as the holder believes.
             self.store(name, &token, now, now.max(place.sent).after(place.ttl));
@@ -181,7 +183,7 @@ mod tests {
     struct Deaf;
 
     impl Inbox for Deaf {
-        fn granted(&self, _node: usize, _waiter: u64, _sent: Moment) {}
+        fn granted(&self, _node: usize, _grant: Grant) {}
         fn interrupted(&self, _node: usize) {}
     }
 
@@ -212,7 +214,7 @@ mod tests {
         fn ask(&mut self, at: Moment, verb: Verb<'_>) -> (Answer, Option<Moment>) {
             let request = Request { name: &self.name, sent: at, verb };
             let (answer, word) = self.records.answer(&request);
-            (answer, word.map(|word| word.sent))
+            (answer, word.map(|word| word.grant.sent))
         }
 
         fn wait(&mut self, at: Moment, token: &Token) -> Answer {

@@ -4,7 +4,7 @@ use std::sync::{Mutex, Weak};
 
 use super::resp::Value;
 use crate::locked::locked;
-use crate::node::{ClientId, Inbox};
+use crate::node::{ClientId, Grant, Inbox};
 use crate::runtime::Moment;
 
 /// Before the id of a client: the channel on which it is told. The scripts know it too.
@@ -22,13 +22,6 @@ pub(super) struct Incoming {
     listener: Mutex<Option<(usize, Weak<dyn Inbox>)>>,
 }
 
-/// Word of one grant.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Word {
-    waiter: u64,
-    sent: Moment,
-}
-
 /// A message that is no word of a grant.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
@@ -44,8 +37,8 @@ impl Incoming {
         }
     }
 
-    pub(super) fn granted(&self, word: &Word) {
-        self.tell(|node, inbox| inbox.granted(node, word.waiter, word.sent));
+    pub(super) fn granted(&self, grant: Grant) {
+        self.tell(|node, inbox| inbox.granted(node, grant));
     }
 
     pub(super) fn interrupted(&self) {
@@ -64,35 +57,49 @@ impl Incoming {
 }
 
 /// Reads what the server said without being asked; `None` if it is nothing to act upon.
-pub(super) fn read(parts: &[Value<'_>]) -> Result<Option<Word>, Malformed> {
+pub(super) fn read(parts: &[Value<'_>]) -> Result<Option<Grant>, Malformed> {
     // One channel is subscribed to, so that every message is for it.
     let [Value::Bulk(b"message"), _, text] = parts else { return Ok(None) };
     let Value::Bulk(text) = text else { return Err(Malformed) };
     let text = std::str::from_utf8(text).map_err(|_| Malformed)?;
-    let (waiter, sent) = text.split_once(' ').ok_or(Malformed)?;
-    let number = |digits: &str| digits.parse().map_err(|_| Malformed);
-    Ok(Some(Word { waiter: number(waiter)?, sent: Moment::from_nanos(number(sent)?) }))
+    let mut numbers = text.split(' ').map(|digits| digits.parse().map_err(|_| Malformed));
+    let mut next = || numbers.next().ok_or(Malformed)?;
+    let (waiter, sent, others) = (next()?, Moment::from_nanos(next()?), next()? > 0);
+    if numbers.next().is_some() { Err(Malformed) } else { Ok(Some(Grant { waiter, sent, others })) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn message(text: &[u8]) -> Result<Option<Word>, Malformed> {
+    fn message(text: &[u8]) -> Result<Option<Grant>, Malformed> {
         read(&[Value::Bulk(b"message"), Value::Bulk(b"quorlock:inbox:00"), Value::Bulk(text)])
     }
 
     #[test]
     fn word_of_a_grant_is_read_to_its_last_digit() {
-        let word = Word { waiter: u64::MAX, sent: Moment::from_nanos(u64::MAX - 1) };
-        assert_eq!(message(b"18446744073709551615 18446744073709551614"), Ok(Some(word)));
+        let (waiter, sent) = (u64::MAX, Moment::from_nanos(u64::MAX - 1));
+        for (text, others) in [
+            (&b"18446744073709551615 18446744073709551614 0"[..], false),
+            (b"18446744073709551615 18446744073709551614 12", true),
+        ] {
+            assert_eq!(message(text), Ok(Some(Grant { waiter, sent, others })));
+        }
     }
 
     #[test]
     fn what_makes_no_sense_is_not_taken_for_word_of_a_grant() {
-        for text in
-            [&b""[..], b"1", b"1 ", b" 1", b"1 2 3", b"1 x", b"-1 2", b"1 18446744073709551616"]
-        {
+        for text in [
+            &b""[..],
+            b"1",
+            b"1 2",
+            b"1 2 ",
+            b" 1 2",
+            b"1 2 3 4",
+            b"1 x 0",
+            b"-1 2 0",
+            b"1 18446744073709551616 0",
+        ] {
             assert_eq!(message(text), Err(Malformed), "{}", text.escape_ascii());
         }
         assert_eq!(message(b"\xff 1"), Err(Malformed));

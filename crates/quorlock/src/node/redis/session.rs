@@ -6,13 +6,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::connect::Connected;
-use super::inbox::{self, Word};
+use super::inbox;
 use super::link::{Link, State};
 use super::resp::{self, Value};
 use super::stream::{ReadHalf, WriteHalf};
 use super::tls::Tls;
 use super::verbs::{self, Reading};
-use crate::node::{Answer, Call, Failure, FailureKind};
+use crate::node::{Answer, Call, Failure, FailureKind, Grant};
 use crate::runtime::{BoxFuture, Runtime};
 
 const READ_BYTES: usize = 64 * 1_024;
@@ -49,7 +49,7 @@ pub(super) struct Session {
 
 enum News {
     Answer(Call, Answer),
-    Word(Word),
+    Word(Grant),
 }
 
 impl Session {
@@ -137,7 +137,7 @@ impl Session {
         for news in self.news.drain(..) {
             match news {
                 News::Answer(call, answer) => call.answer(answer),
-                News::Word(word) => link.inbox.granted(&word),
+                News::Word(grant) => link.inbox.granted(grant),
             }
         }
         result

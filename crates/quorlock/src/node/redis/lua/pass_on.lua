@@ -6,8 +6,9 @@
 --                          request with that ticket
 -- They are not among KEYS: a user without rights to them could release nothing then.
 --
--- Word of a grant goes to the channel quorlock:inbox:CLIENT as "WAITER SENT_NS". A client that is
--- gone hears nothing, and is passed over at once.
+-- Word of a grant goes to the channel quorlock:inbox:CLIENT as "WAITER SENT_NS OTHERS", where
+-- OTHERS is how many are left in the queue. A client that is gone hears nothing, and is passed over
+-- at once.
 --
 -- Why the new holder may count its lease from SENT_NS, which is on its own clock: that request was
 -- sent before it arrived here, and it arrived before this runs. The record ends TTL_MS after this
@@ -39,7 +40,12 @@ local function pass_on(lock, me)
       local client, number, ttl, sent = waiter:match('^(%S+) (%S+) (%S+) (%S+)$')
       -- Before the word, which must not get out if this fails.
       redis.call('SET', lock, token, 'PX', ttl)
-      local heard = redis.pcall('PUBLISH', 'quorlock:inbox:' .. client, number .. ' ' .. sent)
+      local others = redis.pcall('ZCARD', queue)
+      if type(others) == 'table' then
+        others = 0
+      end
+      local word = number .. ' ' .. sent .. ' ' .. others
+      local heard = redis.pcall('PUBLISH', 'quorlock:inbox:' .. client, word)
       if type(heard) == 'table' then
         -- Whoever may tell nobody must not empty the queue by passing everybody over.
         redis.call('DEL', lock)
