@@ -31,8 +31,6 @@ pub(crate) struct Claim {
     pub(crate) token: Token,
     pub(crate) ttl: Duration,
     sent: Moment,
-    /// Whether the watchdog extends it.
-    renew: bool,
     place: Place,
     state: Mutex<State>,
 }
@@ -48,8 +46,10 @@ struct State {
     lease: Option<Lease>,
     /// Told of a loss, once somebody wants to know.
     loss: Option<Arc<Notify>>,
-    /// When the last extension was sent.
-    tried: Option<Moment>,
+    /// Whether the watchdog extends it.
+    renew: bool,
+    /// When the last extension was sent; at the beginning of the clock if none was.
+    tried: Moment,
     /// The watchdog is asking the nodes to extend it: a release now would overtake the requests to
     /// the rest.
     renewing: bool,
@@ -101,14 +101,14 @@ impl Claim {
             token,
             ttl,
             sent,
-            renew: keep.renew,
             place: Place::default(),
             state: Mutex::new(State {
                 taking: Some(Box::new(taking)),
                 on: NodeSet::EMPTY,
                 lease: None,
                 loss: None,
-                tried: None,
+                renew: keep.renew,
+                tried: Moment::default(),
                 renewing: false,
                 release: None,
             }),
@@ -176,7 +176,7 @@ impl Claim {
             return Err(Error::Capped { name: self.name.clone(), cap, remaining });
         }
         let deadline = lease.valid_until();
-        state.tried = Some(now);
+        state.tried = now;
         Ok((now, deadline))
     }
 
@@ -186,7 +186,7 @@ impl Claim {
         let now = self.core.now();
         let told = {
             let mut state = locked(&self.state);
-            let stale = outcome == ExtendOutcome::Unknown && state.tried > Some(sent);
+            let stale = outcome == ExtendOutcome::Unknown && state.tried > sent;
             let Some(lease) = state.lease.as_mut().filter(|_| !stale) else { return false };
             let before = lease.state(now);
             lease.extended(outcome, now);
@@ -235,9 +235,9 @@ impl Claim {
         }
     }
 
-    fn upkeep(&self) -> Upkeep {
+    fn upkeep(&self, renew: bool) -> Upkeep {
         let (terms, settings) = (self.core.terms(self.ttl), &self.core.settings);
-        if self.renew {
+        if renew {
             Upkeep::renewing(&terms, settings.node_limit, settings.loss_lead)
         } else {
             Upkeep::fixed(&terms, settings.loss_lead)
@@ -279,7 +279,8 @@ impl Claim {
                     let lease = Lease::capped_by(taking.caps, valid_until);
                     let alarm = Arc::clone(&self) as Arc<dyn Alarm>;
                     // Under the mutex, so that a release cannot come before it.
-                    self.core.watchdog.set(self.upkeep().first_look(&lease), alarm);
+                    let first = self.upkeep(state.renew).first_look(&lease);
+                    self.core.watchdog.set(first, alarm);
                     state.lease = Some(lease);
                     (waker, false)
                 }
@@ -315,9 +316,9 @@ impl Alarm for Claim {
     }
 
     fn ring(self: Arc<Self>, now: Moment) -> Option<Moment> {
-        let upkeep = self.upkeep();
         let (duty, told) = {
             let mut state = locked(&self.state);
+            let upkeep = self.upkeep(state.renew);
             // Whoever has the signal in hand holds another reference to it.
             let heeded = state.loss.as_ref().is_some_and(|loss| Arc::strong_count(loss) > 1);
             let tried = state.tried;
