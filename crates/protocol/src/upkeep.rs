@@ -68,18 +68,13 @@ impl Upkeep {
         Self { every: None, retry: terms.ttl, lead, validity: terms.validity() }
     }
 
-    /// What is to be done at `now` about a lease that was last tried to be extended at `tried`.
+    /// What is to be done at `now` about a lease that was last tried to be extended at `tried`, which
+    /// is the beginning of the clock if that never was.
     ///
     /// `heeded` says whether anybody waits to be told of the loss. If nobody does, the lease is
     /// extended up to its very end, and not lost before it.
     #[must_use]
-    pub fn duty(
-        &self,
-        lease: &mut Lease,
-        tried: Option<Moment>,
-        heeded: bool,
-        now: Moment,
-    ) -> Duty {
+    pub fn duty(&self, lease: &mut Lease, tried: Moment, heeded: bool, now: Moment) -> Duty {
         let lead = if heeded { self.lead } else { Duration::ZERO };
         if lease.notice(lead, now).is_none()
             && let LeaseState::Lost(reason) = lease.state(now)
@@ -100,16 +95,16 @@ impl Upkeep {
     #[must_use]
     pub fn first_look(&self, lease: &Lease) -> Moment {
         let told = lease.valid_until().before(self.lead);
-        self.renewal(lease, None).map_or(told, |due| due.min(told))
+        self.renewal(lease, Moment::default()).map_or(told, |due| due.min(told))
     }
 
     /// When the next extension is due. The moment from which the validity counts is not remembered:
     /// it follows from its end.
-    fn renewal(&self, lease: &Lease, tried: Option<Moment>) -> Option<Moment> {
+    fn renewal(&self, lease: &Lease, tried: Moment) -> Option<Moment> {
         if lease.capped().is_some() {
             return None;
         }
         let due = lease.valid_until().before(self.validity.saturating_sub(self.every?));
-        Some(tried.map_or(due, |tried| due.max(tried.after(self.retry))))
+        Some(if tried == Moment::default() { due } else { due.max(tried.after(self.retry)) })
     }
 }

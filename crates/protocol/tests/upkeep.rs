@@ -27,14 +27,14 @@ struct World {
     upkeep: Upkeep,
     lease: Lease,
     now: Moment,
-    tried: Option<Moment>,
+    tried: Moment,
     sent: Vec<Moment>,
 }
 
 impl World {
     fn new(terms: Terms, upkeep: Upkeep, caps: Caps) -> Self {
         let lease = Lease::capped_by(caps, terms.valid_until(at(0)));
-        Self { terms, upkeep, lease, now: at(0), tried: None, sent: Vec::new() }
+        Self { terms, upkeep, lease, now: at(0), tried: Moment::default(), sent: Vec::new() }
     }
 
     /// Looks, and does what is to be done, until it is over or the rounds that are to come are
@@ -49,7 +49,7 @@ impl World {
                 Duty::Renew { again } => {
                     let confirmed = rounds.next()?;
                     self.sent.push(self.now);
-                    self.tried = Some(self.now);
+                    self.tried = self.now;
                     let valid_until = self.terms.valid_until(self.now);
                     let outcome = if *confirmed {
                         ExtendOutcome::Renewed { valid_until }
@@ -131,7 +131,7 @@ proptest! {
     #[test]
     fn looking_too_early_or_too_late_loses_nothing(
         now_ms in 0..30_000u64,
-        tried_ms in prop::option::of(0..30_000u64),
+        tried_ms in 0..30_000u64,
         heeded in any::<bool>(),
     ) {
         let terms = terms(ms(9_000));
@@ -139,14 +139,14 @@ proptest! {
         let upkeep = Upkeep::renewing(&terms, ms(50), lead);
         let end = terms.valid_until(at(0));
         let mut lease = Lease::new(end);
-        let tried = tried_ms.map(at);
+        let tried = at(tried_ms);
         let now = at(now_ms);
         let over = now >= if heeded { end.before(lead) } else { end };
         match upkeep.duty(&mut lease, tried, heeded, now) {
             Duty::Over(reason) => prop_assert!(over && reason == LossReason::Expired),
             Duty::Renew { again } => {
                 prop_assert!(!over && now_ms >= 3_000);
-                prop_assert!(tried.is_none_or(|tried| now >= tried.after(ms(750))));
+                prop_assert!(tried_ms == 0 || now >= tried.after(ms(750)));
                 prop_assert!(again > now && again <= end);
             }
             Duty::Wait { until } => {
@@ -172,8 +172,11 @@ fn nobody_who_listens_is_told_and_it_is_extended_to_its_very_end() {
     let end = terms.valid_until(at(0));
     let mut lease = Lease::new(end);
     let late = end.before(ms(1));
-    assert_eq!(upkeep.duty(&mut lease, None, false, late), Duty::Renew { again: end });
-    assert_eq!(upkeep.duty(&mut lease, None, true, late), Duty::Over(LossReason::Expired));
+    assert_eq!(upkeep.duty(&mut lease, Moment::default(), false, late), Duty::Renew { again: end });
+    assert_eq!(
+        upkeep.duty(&mut lease, Moment::default(), true, late),
+        Duty::Over(LossReason::Expired)
+    );
 }
 
 #[test]

@@ -54,8 +54,8 @@ struct State {
     turns: Turns,
     /// Told of a loss, once somebody wants to know.
     loss: Option<Arc<Notify>>,
-    /// When the last extension was sent.
-    tried: Option<Moment>,
+    /// When the last extension was sent; at the beginning of the clock if none was.
+    tried: Moment,
     /// The watchdog is asking the nodes to extend it: a release now would overtake the requests to
     /// the rest.
     renewing: bool,
@@ -115,7 +115,7 @@ impl Claim {
                 lease: Lease::capped_by(caps, valid_until),
                 turns: Turns::first_of(core.settings.local_turns),
                 loss: None,
-                tried: None,
+                tried: Moment::default(),
                 renewing: false,
                 release: None,
             }),
@@ -246,7 +246,7 @@ impl Claim {
             return Err(Error::Capped { name: self.name.clone(), cap, remaining });
         }
         let deadline = lease.valid_until();
-        state.tried = Some(now);
+        state.tried = now;
         Ok((now, deadline))
     }
 
@@ -256,7 +256,7 @@ impl Claim {
         let now = self.core.now();
         let told = {
             let mut state = locked(&self.state);
-            if outcome == ExtendOutcome::Unknown && state.tried > Some(sent) {
+            if outcome == ExtendOutcome::Unknown && state.tried > sent {
                 return false;
             }
             let before = state.lease.state(now);
