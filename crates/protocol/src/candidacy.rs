@@ -37,8 +37,8 @@ pub struct Candidacy {
     asked_at: Moment,
     /// Whether what was granted has been offered to others since.
     yielded: bool,
-    /// Where our tickets stand, by what the nodes have said so far.
-    number: Option<u64>,
+    /// Where our tickets stand, by what the nodes have said so far; zero if they have said nothing.
+    number: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -106,7 +106,7 @@ impl Candidacy {
             pending: NodeSet::EMPTY,
             asked_at: Moment::default(),
             yielded: false,
-            number: None,
+            number: 0,
         }
     }
 
@@ -139,7 +139,7 @@ impl Candidacy {
     /// `node` says that another has the record.
     pub fn queued(&mut self, node: usize, queueing: Queueing) {
         let Queueing { number, free_at, told } = queueing;
-        self.number = self.number.max(Some(number));
+        self.number = self.number.max(number);
         if let Some(node) = self.nodes.get_mut(node) {
             let free_at = free_at.unwrap_or(Moment::MAX);
             node.stand = Stand::Queued { number, free_at, told };
@@ -162,7 +162,7 @@ impl Candidacy {
     /// The number on which the nodes have agreed, once any of them has given one.
     #[must_use]
     pub const fn number(&self) -> Option<u64> {
-        self.number
+        if self.number == 0 { None } else { Some(self.number) }
     }
 
     /// How many nodes have granted it.
@@ -244,8 +244,7 @@ impl Candidacy {
 
     /// The nodes where our ticket has a lower number than elsewhere.
     fn below(&self) -> NodeSet {
-        let Some(agreed) = self.number else { return NodeSet::EMPTY };
-        self.those(|stand| matches!(stand, Stand::Queued { number, .. } if number < agreed))
+        self.those(|stand| matches!(stand, Stand::Queued { number, .. } if number < self.number))
     }
 
     fn those(&self, which: impl Fn(Stand) -> bool) -> NodeSet {

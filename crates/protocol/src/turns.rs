@@ -7,19 +7,19 @@
 /// from the nodes later has a higher one than all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turns {
-    taken: u32,
-    most: u32,
+    taken: u16,
+    most: u16,
 }
 
 impl Turns {
     /// The first of `most` turns.
     #[must_use]
-    pub const fn first_of(most: u32) -> Self {
+    pub const fn first_of(most: u16) -> Self {
         Self { taken: 0, most }
     }
 
     /// Allows no more than `most` in all.
-    pub const fn limit(&mut self, most: u32) {
+    pub const fn limit(&mut self, most: u16) {
         if most < self.most {
             self.most = most;
         }
@@ -27,14 +27,14 @@ impl Turns {
 
     /// The number of the present turn, from zero.
     #[must_use]
-    pub const fn number(self) -> u32 {
+    pub const fn number(self) -> u16 {
         self.taken
     }
 
     /// The next turn, unless others have waited long enough.
     #[must_use]
     pub const fn next(self) -> Option<Self> {
-        let taken = self.taken + 1;
+        let taken = self.taken.saturating_add(1);
         if taken < self.most { Some(Self { taken, most: self.most }) } else { None }
     }
 }

@@ -109,7 +109,7 @@ impl Builder {
 
     /// How many holders of this process in a row may have a lock before it is offered to other
     /// processes. Each of them passes it to the next without asking the nodes. Default: 16.
-    pub fn local_turns(mut self, turns: u32) -> Self {
+    pub fn local_turns(mut self, turns: u16) -> Self {
         self.settings.local_turns = turns;
         self
     }

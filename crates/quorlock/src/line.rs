@@ -9,7 +9,7 @@
 //! nodes; or its place in the queues of the nodes; or only the right to ask them.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -26,15 +26,15 @@ const PARTS: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     hasher: RandomState,
-    parts: [Mutex<HashMap<Name, Line>>; PARTS],
+    parts: [Mutex<Part>; PARTS],
 }
 
 #[derive(Debug, Default)]
-struct Line {
-    /// What the front holds; nothing while it asks.
-    holder: Weak<Claim>,
-    #[expect(clippy::box_collection, reason = "most lines have none, and there are many")]
-    seats: Option<Box<VecDeque<Arc<Seat>>>>,
+struct Part {
+    /// What the front of each line holds; nothing while it asks.
+    fronts: HashMap<Name, Weak<Claim>>,
+    /// Who sits behind it. Most lines have none, and there are many.
+    seats: HashMap<Name, VecDeque<Arc<Seat>>>,
 }
 
 /// A place behind others.
@@ -86,11 +86,11 @@ impl Core {
     pub(crate) fn enter(self: &Arc<Self>, name: &Name, wish: &Wish, wait: bool) -> Entry {
         let (holder, entry) = {
             let mut part = locked(self.lines.part(name));
-            let Some(line) = part.get_mut(name) else {
-                part.insert(name.clone(), Line::default());
+            let Some(holder) = part.fronts.get(name) else {
+                part.fronts.insert(name.clone(), Weak::new());
                 return Entry::Front;
             };
-            let holder = line.holder.upgrade().filter(|claim| claim.is_in_line());
+            let holder = holder.upgrade().filter(|claim| claim.is_in_line());
             if let Some(claim) = &holder
                 && wish.owner.is_some()
                 && claim.token.owner() == wish.owner
@@ -100,7 +100,7 @@ impl Core {
             }
             let entry = if wait {
                 let seat = Arc::new(Seat { wish: *wish, state: SeatState::Waiting(None).into() });
-                line.seats.get_or_insert_default().push_back(Arc::clone(&seat));
+                part.seats.entry(name.clone()).or_default().push_back(Arc::clone(&seat));
                 Entry::Seated(seat)
             } else {
                 Entry::Busy
@@ -125,11 +125,11 @@ impl Core {
         let mut companions = Vec::new();
         {
             let mut part = locked(self.lines.part(&claim.name));
-            let line = part.entry(claim.name.clone()).or_default();
-            line.holder = Arc::downgrade(claim);
-            claim.begin(line.seats.as_ref().map_or(0, |seats| seats.len()));
+            part.fronts.insert(claim.name.clone(), Arc::downgrade(claim));
+            let mut seats = part.seats.get_mut(&claim.name);
+            claim.begin(seats.as_ref().map_or(0, |seats| seats.len()));
             if owner.is_some()
-                && let Some(seats) = &mut line.seats
+                && let Some(seats) = &mut seats
             {
                 seats.retain(|seat| {
                     let companion = seat.wish.owner == owner;
@@ -151,9 +151,7 @@ impl Core {
 
     /// Gets up from a seat before its turn, or with it.
     pub(crate) fn get_up(self: &Arc<Self>, name: &Name, seat: &Arc<Seat>) {
-        if let Some(line) = locked(self.lines.part(name)).get_mut(name)
-            && let Some(seats) = &mut line.seats
-        {
+        if let Some(seats) = locked(self.lines.part(name)).seats.get_mut(name) {
             seats.retain(|other| !Arc::ptr_eq(other, seat));
         }
         let state = std::mem::replace(&mut *locked(&seat.state), SeatState::Gone);
@@ -186,7 +184,7 @@ impl Core {
                     passed = claim.give_back();
                     Turn::Front(Some(Candidacy::start(self, name.clone(), seat.wish)))
                 }
-                Turn::Front(Some(candidacy)) if candidacy.wish != seat.wish => {
+                Turn::Front(Some(candidacy)) if !candidacy.serves(&seat.wish) => {
                     let other = Candidacy::start(self, name.clone(), seat.wish);
                     candidacy.leave();
                     Turn::Front(Some(other))
@@ -204,10 +202,10 @@ impl Core {
 
 impl Lines {
     pub(crate) fn len(&self) -> usize {
-        self.parts.iter().map(|part| locked(part).len()).sum()
+        self.parts.iter().map(|part| locked(part).fronts.len()).sum()
     }
 
-    fn part(&self, name: &Name) -> &Mutex<HashMap<Name, Line>> {
+    fn part(&self, name: &Name) -> &Mutex<Part> {
         let hash = self.hasher.hash_one(name);
         &self.parts[hash as usize % PARTS]
     }
@@ -215,14 +213,22 @@ impl Lines {
     /// The next seat in line. Without one the line ends.
     fn next(&self, name: &Name) -> Option<Arc<Seat>> {
         let mut part = locked(self.part(name));
-        let seat = part.get_mut(name).and_then(|line| line.seats.as_mut()?.pop_front());
+        let seat = part.seats.get_mut(name).and_then(VecDeque::pop_front);
         if seat.is_none() {
-            part.remove(name);
-            if part.capacity() > 64 && part.len() < part.capacity() / 8 {
-                part.shrink_to_fit();
+            part.fronts.remove(name);
+            shrink(&mut part.fronts);
+            if part.seats.remove(name).is_some() {
+                shrink(&mut part.seats);
             }
         }
         seat
+    }
+}
+
+/// Does not keep the room of a crowd that has gone.
+pub(crate) fn shrink<K: Hash + Eq, V>(map: &mut HashMap<K, V>) {
+    if map.capacity() > 64 && map.len() < map.capacity() / 8 {
+        map.shrink_to_fit();
     }
 }
 

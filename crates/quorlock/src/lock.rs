@@ -352,7 +352,7 @@ impl Locking {
                 Poll::Ready(Err(defeated)) if !waits => self.give_up(&name, defeated),
                 Poll::Ready(Err(_)) => self.stand(name),
             },
-            Stage::Standing(candidacy) => match candidacy.poll(cx) {
+            Stage::Standing(candidacy) => match candidacy.poll(&self.lock.wish, cx) {
                 Poll::Ready(Some(claim)) => return Some(self.hold(claim)),
                 standing => {
                     let candidacy = Arc::clone(candidacy);

@@ -46,7 +46,7 @@ pub struct Settings {
     pub retry: Backoff,
     /// How many holders of one process in a row may have a lock before it is offered to others.
     /// Default: 16.
-    pub local_turns: u32,
+    pub local_turns: u16,
     /// Put before every name to make the key on a Redis node. Default: nothing.
     pub prefix: Vec<u8>,
 }

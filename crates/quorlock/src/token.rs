@@ -20,7 +20,8 @@ const LONGEST: usize = RANDOM_END + 1 + 2 * OWNER_BYTES;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Token {
     random: [u8; RANDOM_BYTES],
-    owner: Option<OwnerId>,
+    /// All zeros if it has none, since every held lock keeps a token.
+    owner: OwnerId,
 }
 
 /// Names an owner to other processes. As secret as a token.
@@ -37,7 +38,7 @@ impl Token {
     pub(crate) fn owned(runtime: &dyn Runtime, owner: Option<OwnerId>) -> Self {
         let mut random = [0; RANDOM_BYTES];
         runtime.random(&mut random);
-        Self { random, owner }
+        Self { random, owner: owner.unwrap_or(OwnerId::NOBODY) }
     }
 
     /// The text that is stored on the nodes. A secret.
@@ -46,7 +47,7 @@ impl Token {
         let mut bytes = [0; LONGEST];
         bytes[..MARK.len()].copy_from_slice(MARK);
         write_hex(&self.random, &mut bytes[MARK.len()..RANDOM_END]);
-        let Some(owner) = self.owner else {
+        let Some(owner) = self.owner() else {
             return TokenText { bytes, length: RANDOM_END };
         };
         bytes[RANDOM_END] = b':';
@@ -60,8 +61,8 @@ impl Token {
         let text = text.strip_prefix(MARK)?;
         let (random, owner) = text.split_at_checked(2 * RANDOM_BYTES)?;
         let owner = match owner.split_first() {
-            None => None,
-            Some((b':', owner)) => Some(OwnerId(read_hex(owner)?)),
+            None => OwnerId::NOBODY,
+            Some((b':', owner)) => OwnerId(read_hex(owner)?),
             Some(_) => return None,
         };
         Some(Self { random: read_hex(random)?, owner })
@@ -69,11 +70,13 @@ impl Token {
 
     /// For whom it was taken, if for anybody in particular.
     pub(crate) fn owner(&self) -> Option<OwnerId> {
-        self.owner
+        (self.owner != OwnerId::NOBODY).then_some(self.owner)
     }
 }
 
 impl OwnerId {
+    const NOBODY: Self = Self([0; OWNER_BYTES]);
+
     pub(crate) fn random(runtime: &dyn Runtime) -> Self {
         let mut bytes = [0; OWNER_BYTES];
         runtime.random(&mut bytes);
@@ -81,7 +84,7 @@ impl OwnerId {
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        read_hex(text.as_bytes()).map(Self)
+        read_hex(text.as_bytes()).map(Self).filter(|id| *id != Self::NOBODY)
     }
 
     pub(crate) fn text(self) -> String {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::core::Core;
 use crate::drive::Candidacy;
+use crate::line::shrink;
 use crate::locked::locked;
 use crate::node::{Grant, Inbox};
 
@@ -32,11 +33,7 @@ impl Waiters {
     pub(crate) fn dismiss(&self, number: u64) {
         let mut state = locked(&self.0);
         state.by_number.remove(&number);
-        // The memory of a crowd is not kept for ever.
-        if state.by_number.capacity() > 64 && state.by_number.len() < state.by_number.capacity() / 8
-        {
-            state.by_number.shrink_to_fit();
-        }
+        shrink(&mut state.by_number);
     }
 
     pub(crate) fn len(&self) -> usize {

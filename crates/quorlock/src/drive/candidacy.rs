@@ -28,7 +28,8 @@ pub(crate) struct Candidacy {
     core: Arc<Core>,
     name: Name,
     token: Token,
-    pub(crate) wish: Wish,
+    ttl_ns: u64,
+    least_ns: u64,
     /// What word of a grant names it by.
     waiter: u64,
     place: Place,
@@ -67,7 +68,8 @@ impl Candidacy {
             core: Arc::clone(core),
             name,
             token: Token::owned(&*core.runtime, wish.owner),
-            wish,
+            ttl_ns: nanos(wish.ttl),
+            least_ns: nanos(wish.least),
             waiter,
             place: Place::default(),
             state: Mutex::new(State {
@@ -86,17 +88,22 @@ impl Candidacy {
 
     /// Ready with the claim once a majority has granted it, or with nothing if none ever will,
     /// since the name is in use for something else. Not to be asked again after that.
-    pub(crate) fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<Arc<Claim>>> {
+    ///
+    /// `wish` is what the caller wants it for, and must be one that it [serves](Self::serves).
+    pub(crate) fn poll(
+        self: &Arc<Self>,
+        wish: &Wish,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Arc<Claim>>> {
         let mut state = locked(&self.state);
         match state.phase {
-            Phase::Won(valid_until) if self.core.now() < valid_until.before(self.wish.least) => {
+            Phase::Won(valid_until) if self.core.now() < valid_until.before(self.least()) => {
                 state.phase = Phase::Over;
                 let origin = Origin::Queued { others: state.others, lingers: LINGERING_TTLS };
                 drop(state);
                 self.end();
                 let name = self.name.clone();
-                let claim =
-                    Claim::new(&self.core, name, self.token, self.wish, origin, valid_until);
+                let claim = Claim::new(&self.core, name, self.token, *wish, origin, valid_until);
                 Poll::Ready(Some(claim))
             }
             Phase::Won(_) => {
@@ -121,7 +128,7 @@ impl Candidacy {
         if !over {
             self.end();
             let all = NodeSet::first(self.core.nodes.len());
-            let lingers = self.wish.ttl * u32::from(LINGERING_TTLS);
+            let lingers = self.ttl() * u32::from(LINGERING_TTLS);
             ReleaseRound::start(&self.core, self.name.clone(), self.token, all, lingers);
         }
     }
@@ -129,7 +136,7 @@ impl Candidacy {
     /// How it stands, for whoever gives up.
     pub(crate) fn defeated(&self) -> Defeated {
         let state = locked(&self.state);
-        let step = state.standing.step(&self.terms(), self.wish.least, self.core.now());
+        let step = state.standing.step(&self.terms(), self.least(), self.core.now());
         Defeated {
             defeat: match step {
                 Step::Unreachable => Defeat::Unreachable,
@@ -151,7 +158,7 @@ impl Candidacy {
             state.standing.granted(node, grant.sent);
             state.others |= grant.others;
             state.said.forget(node);
-            state.win(&self.terms(), self.wish.least, now)
+            state.win(&self.terms(), self.least(), now)
         };
         if won {
             self.core.watchdog.clear(&**self);
@@ -213,7 +220,7 @@ impl Candidacy {
                 if state.asking || state.phase != Phase::Standing {
                     return;
                 }
-                let waker = match state.win(&self.terms(), self.wish.least, now) {
+                let waker = match state.win(&self.terms(), self.least(), now) {
                     (true, waker) => waker,
                     (false, _) if state.said.is_hopeless(&self.core) => {
                         state.phase = Phase::Hopeless;
@@ -222,7 +229,7 @@ impl Candidacy {
                     (false, _) => None,
                 };
                 let step = match state.phase {
-                    Phase::Standing => state.standing.step(&self.terms(), self.wish.least, now),
+                    Phase::Standing => state.standing.step(&self.terms(), self.least(), now),
                     _ => Step::Pending,
                 };
                 (step, waker)
@@ -271,11 +278,12 @@ impl Candidacy {
                 }
                 Answer::Queued(Queued { number, record, told }) => {
                     // One that was passed on this moment lasts as long as ours would.
-                    let remaining = record.map_or(Some(self.wish.ttl), |record| record.remaining);
+                    let remaining = record.map_or(Some(self.ttl()), |record| record.remaining);
                     let free_at = remaining.map(|remaining| now.after(remaining));
                     // A holder that another library serves sends no word of its release.
                     let told = told && record.is_none_or(|record| record.token.is_some());
-                    state.said.refused(node);
+                    // Not kept as an answer: there may be many waiters, and this is what they expect.
+                    state.said.forget(node);
                     state.standing.queued(node, Queueing { number, free_at, told });
                 }
                 Answer::Refused | Answer::Seen(_) => state.standing.missed(node),
@@ -303,9 +311,27 @@ impl Candidacy {
         self.core.waiters.dismiss(self.waiter);
     }
 
-    fn terms(&self) -> protocol::Terms {
-        self.core.terms(self.wish.ttl)
+    /// Whether it is the right one for somebody else of this process.
+    pub(crate) fn serves(&self, wish: &Wish) -> bool {
+        let Wish { ttl, least, owner, .. } = *wish;
+        ttl == self.ttl() && least == self.least() && owner == self.token.owner()
     }
+
+    fn ttl(&self) -> Duration {
+        Duration::from_nanos(self.ttl_ns)
+    }
+
+    fn least(&self) -> Duration {
+        Duration::from_nanos(self.least_ns)
+    }
+
+    fn terms(&self) -> protocol::Terms {
+        self.core.terms(self.ttl())
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl State {
@@ -348,9 +374,10 @@ struct Ask {
 
 impl Round for Ask {
     fn request(&self, _node: usize) -> Request<'_> {
-        let Candidacy { core, name, token, wish, waiter, .. } = &*self.candidacy;
+        let Candidacy { core, name, token, waiter, .. } = &*self.candidacy;
         let ticket = Ticket { client: core.client, waiter: *waiter, number: self.number };
-        let verb = Verb::Wait { token, ttl: wish.ttl, ticket, yielding: self.yielding };
+        let ttl = self.candidacy.ttl();
+        let verb = Verb::Wait { token, ttl, ticket, yielding: self.yielding };
         Request { name, sent: self.sent, verb }
     }
 

@@ -27,7 +27,7 @@ pub(crate) struct Claim {
     pub(crate) core: Arc<Core>,
     pub(crate) name: Name,
     pub(crate) token: Token,
-    pub(crate) ttl: Duration,
+    ttl_ns: u64,
     /// The nodes on which a record or a ticket of it can be, now or later.
     on: NodeSet,
     /// How many TTLs those last without a word from us.
@@ -52,15 +52,27 @@ pub(crate) struct Claim {
 struct State {
     lease: Lease,
     turns: Turns,
-    /// Told of a loss, once somebody wants to know.
-    loss: Option<Arc<Notify>>,
     /// When the last extension was sent; at the beginning of the clock if none was.
     tried: Moment,
     /// The watchdog is asking the nodes to extend it: a release now would overtake the requests to
     /// the rest.
     renewing: bool,
-    /// The release that waits until they have all been asked.
+    rare: Option<Box<Rare>>,
+}
+
+/// What few claims need.
+#[derive(Debug, Default)]
+struct Rare {
+    /// Told of a loss, once somebody wants to know.
+    loss: Option<Arc<Notify>>,
+    /// The release that waits until all nodes have been asked to extend it.
     release: Option<Arc<ReleaseRound>>,
+}
+
+impl State {
+    fn loss(&self) -> Option<&Arc<Notify>> {
+        self.rare.as_ref()?.loss.as_ref()
+    }
 }
 
 /// How a claim came about.
@@ -101,7 +113,7 @@ impl Claim {
             core: Arc::clone(core),
             name,
             token,
-            ttl,
+            ttl_ns: u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX),
             on,
             lingers,
             borrowed: matches!(origin, Origin::Borrowed),
@@ -114,10 +126,9 @@ impl Claim {
             state: Mutex::new(State {
                 lease: Lease::capped_by(caps, valid_until),
                 turns: Turns::first_of(core.settings.local_turns),
-                loss: None,
                 tried: Moment::default(),
                 renewing: false,
-                release: None,
+                rare: None,
             }),
         });
         let first = claim.upkeep().first_look(&locked(&claim.state).lease);
@@ -130,6 +141,10 @@ impl Claim {
     pub(crate) fn borrowed(core: &Arc<Core>, name: Name, token: Token, wish: Wish) -> Arc<Self> {
         let valid_until = core.terms(wish.ttl).valid_until(core.now());
         Self::new(core, name, token, wish, Origin::Borrowed, valid_until)
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        Duration::from_nanos(self.ttl_ns)
     }
 
     /// Counts another guard of its owner; `false` if there is none left to share it with.
@@ -154,19 +169,19 @@ impl Claim {
 
     /// Gives it back to the nodes: nothing is extended from now on.
     pub(crate) fn give_back(&self) -> Passed {
-        let (name, lingers) = (self.name.clone(), self.ttl * u32::from(self.lingers));
+        let (name, lingers) = (self.name.clone(), self.ttl() * u32::from(self.lingers));
         let round = (!self.borrowed)
             .then(|| ReleaseRound::new(&self.core, name, self.token, self.on, lingers));
         let (told, send) = {
             let mut state = locked(&self.state);
             state.lease.released();
             let send = if state.renewing {
-                state.release.clone_from(&round);
+                state.rare.get_or_insert_default().release.clone_from(&round);
                 None
             } else {
                 round.clone()
             };
-            (state.loss.clone(), send)
+            (state.loss().cloned(), send)
         };
         self.core.watchdog.clear(self);
         if let Some(send) = send {
@@ -181,7 +196,7 @@ impl Claim {
     /// Prepares it for the next holder of this process, unless it is of no use to that one.
     pub(crate) fn next_turn(&self, wish: &Wish) -> bool {
         let Wish { ttl, least, owner, keep } = *wish;
-        if !self.passable || ttl != self.ttl || owner.is_some() || !keep.without_end() {
+        if !self.passable || ttl != self.ttl() || owner.is_some() || !keep.without_end() {
             return false;
         }
         let enough = least.max(self.core.terms(ttl).validity() / 2);
@@ -202,7 +217,7 @@ impl Claim {
     pub(crate) fn begin(&self, seats: usize) {
         self.join_line();
         if self.others {
-            let most = u32::try_from(seats + 1).unwrap_or(u32::MAX);
+            let most = u16::try_from(seats + 1).unwrap_or(u16::MAX);
             locked(&self.state).turns.limit(most);
         }
     }
@@ -262,7 +277,7 @@ impl Claim {
             let before = state.lease.state(now);
             state.lease.extended(outcome, now);
             match state.lease.state(now) {
-                LeaseState::Lost(_) => state.loss.clone(),
+                LeaseState::Lost(_) => state.loss().cloned(),
                 after => return after == LeaseState::Unknown && before != after,
             }
         };
@@ -278,7 +293,7 @@ impl Claim {
         let release = {
             let mut state = locked(&self.state);
             state.renewing = false;
-            state.release.take()
+            state.rare.as_mut().and_then(|rare| rare.release.take())
         };
         if let Some(release) = release {
             release.send();
@@ -293,7 +308,7 @@ impl Claim {
     }
 
     fn upkeep(&self) -> Upkeep {
-        let (terms, settings) = (self.core.terms(self.ttl), &self.core.settings);
+        let (terms, settings) = (self.core.terms(self.ttl()), &self.core.settings);
         if self.renew {
             Upkeep::renewing(&terms, settings.node_limit, settings.loss_lead)
         } else {
@@ -313,7 +328,8 @@ impl Claim {
 
     /// What is told of the loss.
     pub(crate) fn told(&self) -> Arc<Notify> {
-        Arc::clone(locked(&self.state).loss.get_or_insert_default())
+        let mut state = locked(&self.state);
+        Arc::clone(state.rare.get_or_insert_default().loss.get_or_insert_default())
     }
 }
 
@@ -327,11 +343,11 @@ impl Alarm for Claim {
         let (duty, told) = {
             let mut state = locked(&self.state);
             // Whoever has the signal in hand holds another reference to it.
-            let heeded = state.loss.as_ref().is_some_and(|loss| Arc::strong_count(loss) > 1);
+            let heeded = state.loss().is_some_and(|loss| Arc::strong_count(loss) > 1);
             let tried = state.tried;
             let duty = upkeep.duty(&mut state.lease, tried, heeded, now);
             state.renewing = matches!(duty, Duty::Renew { .. });
-            (duty, state.loss.clone())
+            (duty, state.loss().cloned())
         };
         match duty {
             Duty::Renew { again } => {

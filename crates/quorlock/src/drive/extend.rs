@@ -40,7 +40,7 @@ impl ExtendRound {
     fn ask(claim: &Arc<Claim>, unattended: bool) -> Result<Arc<Self>, Error> {
         let (sent, deadline) = claim.extending()?;
         let core = &claim.core;
-        let round = Extend::new(core.quorum, &core.terms(claim.ttl), sent, deadline);
+        let round = Extend::new(core.quorum, &core.terms(claim.ttl()), sent, deadline);
         let state = State { round, said: Said::default(), waker: None };
         let claim = Arc::clone(claim);
         let round = Arc::new(Self { claim, sent, unattended, state: Mutex::new(state) });
@@ -110,7 +110,7 @@ impl ExtendRound {
 
 impl Round for ExtendRound {
     fn request(&self, _node: usize) -> Request<'_> {
-        let verb = Verb::Extend { token: &self.claim.token, ttl: self.claim.ttl };
+        let verb = Verb::Extend { token: &self.claim.token, ttl: self.claim.ttl() };
         Request { name: &self.claim.name, sent: self.sent, verb }
     }
 

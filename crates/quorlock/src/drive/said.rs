@@ -8,9 +8,16 @@ use quorlock_protocol::Vote;
 /// The answers of nodes that did not do it, kept for the error message. Allocates only if there
 /// are any.
 #[derive(Debug, Default)]
-pub(crate) struct Said(Vec<(usize, Option<Failure>)>);
+pub(crate) struct Said(Option<Box<Answers>>);
+
+/// Boxed, since most rounds have none, and there are many of them.
+type Answers = Vec<(usize, Option<Failure>)>;
 
 impl Said {
+    fn all(&self) -> &[(usize, Option<Failure>)] {
+        self.0.as_deref().map_or(&[], Vec::as_slice)
+    }
+
     /// Turns an answer into a vote, and remembers what it said if that was not yes.
     pub(crate) fn hear(&mut self, node: usize, answer: Answer) -> Vote {
         match answer {
@@ -19,7 +26,7 @@ impl Said {
                 Vote::Yes
             }
             Answer::Refused | Answer::Queued(_) => {
-                self.refused(node);
+                self.remember(node, None);
                 Vote::No
             }
             Answer::Seen(_) => Vote::Unknown,
@@ -39,28 +46,28 @@ impl Said {
 
     /// The node has done it after all.
     pub(crate) fn forget(&mut self, node: usize) {
-        self.0.retain(|(other, _)| *other != node);
-    }
-
-    /// The node has answered that it will not.
-    pub(crate) fn refused(&mut self, node: usize) {
-        self.remember(node, None);
+        if let Some(said) = &mut self.0 {
+            said.retain(|(other, _)| *other != node);
+        }
     }
 
     /// Whether so many nodes use the name for something else that it can never be locked.
     pub(crate) fn is_hopeless(&self, core: &Core) -> bool {
         let wrong = |failure: &Failure| failure.kind() == FailureKind::WrongType;
         let count =
-            self.0.iter().filter(|(_, failure)| failure.as_ref().is_some_and(wrong)).count();
+            self.all().iter().filter(|(_, failure)| failure.as_ref().is_some_and(wrong)).count();
         count >= core.quorum.too_many()
     }
 
     pub(crate) fn of(&self, node: usize) -> Option<&Failure> {
-        self.0.iter().find(|(other, _)| *other == node).and_then(|(_, failure)| failure.as_ref())
+        self.all()
+            .iter()
+            .find(|(other, _)| *other == node)
+            .and_then(|(_, failure)| failure.as_ref())
     }
 
     pub(crate) fn answers(&self, core: &Core) -> NodeAnswers {
-        let mut answers: Vec<_> = self.0.clone();
+        let mut answers: Vec<_> = self.all().to_vec();
         answers.sort_by_key(|(node, _)| *node);
         NodeAnswers(
             answers
@@ -71,7 +78,7 @@ impl Said {
     }
 
     fn remember(&mut self, node: usize, failure: Option<Failure>) {
-        self.0.retain(|(other, _)| *other != node);
-        self.0.push((node, failure));
+        self.forget(node);
+        self.0.get_or_insert_default().push((node, failure));
     }
 }

@@ -28,6 +28,10 @@ use crate::runtime::{Moment, Runtime};
 /// More calls than this do not wait for one server.
 const BACKLOG: usize = 16_384;
 
+/// An idle connection keeps room for so much, whatever has gone over it.
+pub(super) const KEPT_BYTES: usize = 16 * 1_024;
+pub(super) const KEPT_CALLS: usize = 128;
+
 pub(super) struct Link {
     label: String,
     runtime: Arc<dyn Runtime>,
@@ -312,6 +316,12 @@ impl State {
             return self.session.clone();
         }
         None
+    }
+
+    /// Does not keep the room that a crowd has needed.
+    pub(super) fn shrink(&mut self) {
+        self.out.shrink_to(KEPT_BYTES);
+        self.waiting.shrink_to(KEPT_CALLS);
     }
 
     /// Marks the calls that have passed their time limit.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::connect::Connected;
 use super::inbox;
-use super::link::{Link, State};
+use super::link::{self, Link, State};
 use super::resp::{self, Value};
 use super::stream::{ReadHalf, WriteHalf};
 use super::tls::Tls;
@@ -246,6 +246,9 @@ impl Session {
             }
             let Some(oldest) = state.waiting.front() else {
                 state.timed = false;
+                state.shrink();
+                self.output.shrink_to(link::KEPT_BYTES);
+                self.news.shrink_to(link::KEPT_CALLS);
                 self.all_late = false;
                 return if self.closing { Poll::Ready(Failure::closed()) } else { Poll::Pending };
             };
