@@ -44,6 +44,8 @@
 //! # }
 //! ```
 //!
+//! [`Locker::lock_many`] takes several locks, all or none. Programs without async use [`blocking`].
+//!
 //! Which names to use, how to choose the TTL and what happens when nodes fail stands in the
 //! documentation of [`Locker`] and [`Guard`].
 
@@ -52,6 +54,7 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+pub mod blocking;
 mod builder;
 mod core;
 mod drive;

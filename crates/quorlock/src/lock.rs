@@ -16,7 +16,7 @@ use crate::line::{Entry, Seat, Turn};
 use crate::name::Name;
 use crate::node::FailureKind;
 use crate::owner::Owner;
-use crate::runtime::BoxFuture;
+use crate::runtime::{BoxFuture, Runtime};
 use crate::wish::Wish;
 use quorlock_protocol::{Defeat, Moment};
 
@@ -95,6 +95,10 @@ impl Lock {
         self.wish.owner = Some(owner.id);
         self.from_elsewhere = owner.from_elsewhere;
         self
+    }
+
+    pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::clone(&self.core.runtime)
     }
 
     /// The same for another name.

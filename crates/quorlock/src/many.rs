@@ -26,6 +26,7 @@ use crate::locker::Locker;
 use crate::loss::Lost;
 use crate::name::Name;
 use crate::owner::Owner;
+use crate::runtime::Runtime;
 use quorlock_protocol::Moment;
 
 impl Locker {
@@ -120,6 +121,10 @@ impl LockMany {
     /// something the other wants wait for each other until a waiting time ends.
     pub fn owner(self, owner: &Owner) -> Self {
         self.refine(|lock| lock.owner(owner))
+    }
+
+    pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
+        self.first.runtime()
     }
 
     fn refine(mut self, how: impl FnOnce(Lock) -> Lock) -> Self {
