@@ -356,7 +356,7 @@ async fn an_owner_gets_what_it_holds_already() {
     let held = world.ours.lock("b").owner(&me).await.expect("free");
     let error = world.ours.lock_many(["a", "b"]).wait(Duration::ZERO).await.expect_err("not mine");
     assert!(matches!(error, Error::Taken { .. }), "{error}");
-    let guards = world.ours.lock_many(["a", "b"]).owner(&me).await.expect("mine");
+    let guards = world.ours.lock_many(["a", "b"]).owner(&me).wait(secs(1)).await.expect("mine");
     drop(guards);
     assert!(world.is_free("a").await && !world.is_free("b").await);
     assert!(held.is_held());
