@@ -1,9 +1,9 @@
 //! Locks for programs without async: the holder's thread works, another one keeps the lock.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
@@ -32,6 +32,11 @@ fn misuse<T>(result: Result<T, Error>) -> String {
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("it was done"),
     }
+}
+
+/// Whether somebody waits in this process for a lock that another thread of it holds.
+fn somebody_waits(locker: &Locker) -> bool {
+    format!("{locker:?}").contains("seats: Some")
 }
 
 fn is_gone(server: &RedisServer, name: &str) -> bool {
@@ -136,7 +141,7 @@ fn what_becomes_of_it_in_other_hands_is_not_told() {
         let locker = locker.clone();
         thread::spawn(move || locker.lock("x").acquire().expect("passed on"))
     };
-    eventually("somebody waits", || format!("{locker:?}").contains("seats: Some"));
+    eventually("somebody waits", || somebody_waits(&locker));
     assert!(guard.release().expect("released").is_passed_on());
     let next = next.join().expect("no panic");
     assert_eq!(told.recv_timeout(DEADLINE), Err(mpsc::RecvTimeoutError::Disconnected));
@@ -273,26 +278,22 @@ fn the_thread_ends_with_the_last_of_locker_and_guards() {
 }
 
 #[test]
-fn waiting_threads_are_served_by_one_thread_of_the_locker() {
+fn threads_that_wait_are_woken_in_turn() {
     let locker = memory();
     let guard = locker.lock("x").acquire().expect("free");
-    let start = Barrier::new(4);
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                start.wait();
-                locker
-                    .lock("x")
-                    .wait(LONG)
-                    .acquire()
-                    .expect("in turn")
-                    .release()
-                    .expect("released");
-            });
-        }
-        start.wait();
-        guard.release().expect("released");
-    });
+    let (sender, served) = mpsc::channel();
+    for _ in 0..3 {
+        let (locker, sender) = (locker.clone(), sender.clone());
+        thread::spawn(move || {
+            let guard = locker.lock("x").wait(LONG).acquire().expect("in turn");
+            sender.send(guard.release().is_ok()).expect("somebody listens");
+        });
+    }
+    eventually("somebody waits", || somebody_waits(&locker));
+    guard.release().expect("released");
+    for _ in 0..3 {
+        assert_eq!(served.recv_timeout(DEADLINE), Ok(true));
+    }
     let status = locker.inspect("x").expect("a status");
     assert!(status.nodes.iter().all(|node| matches!(node.record, Ok(None))));
 }
