@@ -13,6 +13,7 @@ use crate::error::Loss;
 use crate::line::Passed;
 use crate::loss::Lost;
 use crate::name::Name;
+use crate::runtime::Runtime;
 use quorlock_protocol::LeaseState;
 
 /// A lock that is held.
@@ -54,6 +55,10 @@ pub enum GuardState {
 impl Guard {
     pub(crate) fn new(claim: Arc<Claim>) -> Self {
         Self { claim, released: false }
+    }
+
+    pub(crate) fn runtime(&self) -> &dyn Runtime {
+        &*self.claim.core.runtime
     }
 
     /// The name of the lock.

@@ -44,6 +44,8 @@
 //! # }
 //! ```
 //!
+//! [`Locker::lock_many`] takes several locks, all or none. Programs without async use [`blocking`].
+//!
 //! Which names to use, how to choose the TTL and what happens when nodes fail stands in the
 //! documentation of [`Locker`] and [`Guard`].
 
@@ -52,16 +54,19 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+pub mod blocking;
 mod builder;
 mod core;
 mod drive;
 mod error;
 mod guard;
+mod guards;
 mod line;
 mod lock;
 mod locked;
 mod locker;
 mod loss;
+mod many;
 mod name;
 pub mod node;
 mod owner;
@@ -77,9 +82,11 @@ pub use builder::Builder;
 pub use drive::{NodeRelease, NodeReleaseState, NodeStatus, Released, Status, Verdict};
 pub use error::{Error, Loss, NodeAnswer, NodeAnswers};
 pub use guard::{Extending, Guard, GuardState, Releasing};
+pub use guards::Guards;
 pub use lock::{Lock, Locking};
 pub use locker::Locker;
-pub use loss::Lost;
+pub use loss::{FirstLost, Lost};
+pub use many::{LockMany, LockingMany};
 pub use name::{MAX_NAME_BYTES, Name};
 pub use owner::Owner;
 pub use quorlock_protocol::{Backoff, Cap, Drift};

@@ -16,7 +16,7 @@ use crate::line::{Entry, Seat, Turn};
 use crate::name::Name;
 use crate::node::FailureKind;
 use crate::owner::Owner;
-use crate::runtime::BoxFuture;
+use crate::runtime::{BoxFuture, Runtime};
 use crate::wish::Wish;
 use quorlock_protocol::{Defeat, Moment};
 
@@ -35,10 +35,10 @@ pub struct Lock {
 }
 
 impl Lock {
-    pub(crate) fn new(core: &Arc<Core>, name: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn new(core: &Arc<Core>, name: Result<Name, Error>) -> Self {
         Self {
             core: Arc::clone(core),
-            name: Name::new(name),
+            name,
             wait: None,
             wish: Wish {
                 ttl: core.settings.ttl,
@@ -97,6 +97,21 @@ impl Lock {
         self
     }
 
+    pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::clone(&self.core.runtime)
+    }
+
+    /// The same for another name.
+    pub(crate) fn also(&self, name: Name) -> Self {
+        let Self { wait, wish, from_elsewhere, .. } = *self;
+        Self { core: Arc::clone(&self.core), name: Ok(name), wait, wish, from_elsewhere }
+    }
+
+    /// Begins, with a waiting time that has run since then.
+    pub(crate) fn since(self, began: Moment) -> Locking {
+        Locking { lock: self, stage: Stage::New, began: Some(began), timer: None }
+    }
+
     fn check(&self, name: &Name) -> Result<(), Error> {
         self.core.settings.check_ttl(self.wish.ttl)?;
         self.core.settings.check_keep(self.wish.keep)?;
@@ -126,7 +141,7 @@ impl IntoFuture for Lock {
     type IntoFuture = Locking;
 
     fn into_future(self) -> Locking {
-        Locking { lock: self, stage: Stage::New, began: Moment::default(), timer: None }
+        Locking { lock: self, stage: Stage::New, began: None, timer: None }
     }
 }
 
@@ -150,7 +165,8 @@ impl IntoFuture for Lock {
 pub struct Locking {
     lock: Lock,
     stage: Stage,
-    began: Moment,
+    /// Since when the waiting time runs; `None` before the first poll.
+    began: Option<Moment>,
     /// The end of the caller's patience.
     timer: Option<BoxFuture<'static, ()>>,
 }
@@ -173,6 +189,16 @@ enum Stage {
 }
 
 impl Locking {
+    /// Since when the waiting time runs.
+    pub(crate) fn began(&self) -> Moment {
+        self.began.unwrap_or_else(|| self.lock.core.now())
+    }
+
+    /// Whether it has failed, and only finds out what to tell the caller.
+    pub(crate) fn is_giving_up(&self) -> bool {
+        matches!(self.stage, Stage::GivingUp(..))
+    }
+
     fn ask(&mut self, name: Name) {
         let Lock { core, wish, .. } = &self.lock;
         self.stage = Stage::Asking(AcquireRound::start(core, name, *wish));
@@ -220,9 +246,9 @@ impl Locking {
     /// Ready when the caller does not want to wait any longer.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(wait) = self.lock.wait else { return Poll::Pending };
-        let core = &self.lock.core;
+        let (core, began) = (&self.lock.core, self.began());
         loop {
-            let left = wait.saturating_sub(core.now().since(self.began));
+            let left = wait.saturating_sub(core.now().since(began));
             if left.is_zero() {
                 return Poll::Ready(());
             }
@@ -240,7 +266,7 @@ impl Locking {
         match self.lock.wait {
             Some(wait) if !wait.is_zero() => Error::TimedOut {
                 name: name.clone(),
-                waited: self.lock.core.now().since(self.began),
+                waited: self.lock.core.now().since(self.began()),
                 last: Box::new(last),
             },
             _ => last,
@@ -293,7 +319,7 @@ impl Locking {
                 if let Err(error) = self.lock.check(&name) {
                     return Some(Poll::Ready(Err(error)));
                 }
-                self.began = core.now();
+                self.began.get_or_insert_with(|| core.now());
                 match core.enter(&name, &self.lock.wish, waits) {
                     Entry::Reentered(claim) => {
                         self.stage = Stage::Over;

@@ -54,7 +54,7 @@ impl Locker {
     /// The name is any string or bytes. See [`Locking`](crate::Locking) for the errors and for what
     /// dropping the future does.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        Lock::new(&self.core, name)
+        Lock::new(&self.core, Name::new(name))
     }
 
     /// Takes a lock if it is free: one attempt, no waiting.

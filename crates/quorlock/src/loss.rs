@@ -10,6 +10,8 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::drive::Claim;
 use crate::error::Loss;
+use crate::guard::Guard;
+use crate::name::Name;
 
 /// Ends when a lock is lost or about to be, and says why. From [`Guard::lost`](crate::Guard::lost).
 #[must_use = "a future tells nothing unless it is awaited"]
@@ -44,5 +46,30 @@ impl Future for Lost {
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lost").field("name", &self.claim.name).finish_non_exhaustive()
+    }
+}
+
+/// Ends when the first of several locks is lost or about to be, and says which one and why. From
+/// [`Guards::lost`](crate::Guards::lost).
+#[derive(Debug)]
+#[must_use = "a future tells nothing unless it is awaited"]
+pub struct FirstLost(Vec<Lost>);
+
+impl FirstLost {
+    pub(crate) fn of<'a>(guards: impl Iterator<Item = &'a Guard>) -> Self {
+        Self(guards.map(Guard::lost).collect())
+    }
+}
+
+impl Future for FirstLost {
+    type Output = (Name, Loss);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        for lost in &mut self.0 {
+            if let Poll::Ready(reason) = Pin::new(&mut *lost).poll(cx) {
+                return Poll::Ready((lost.claim.name.clone(), reason));
+            }
+        }
+        Poll::Pending
     }
 }
