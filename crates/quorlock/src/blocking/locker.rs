@@ -85,7 +85,7 @@ impl Builder {
         connect_limit(limit: Duration)
         drift(drift: Drift)
         longest_retry_delay(longest: Duration)
-        local_turns(turns: u32)
+        local_turns(turns: u16)
         prefix(prefix: impl AsRef<[u8]>)
     }
 
