@@ -171,6 +171,12 @@ impl Candidacy {
         self.granted_nodes().len()
     }
 
+    /// How many nodes say that another has it.
+    #[must_use]
+    pub fn refusals(&self) -> usize {
+        self.those(|stand| matches!(stand, Stand::Queued { .. })).len()
+    }
+
     /// What to do at `now`, for a lock of these terms that is of use only with more than `least` of
     /// its validity left.
     #[must_use]

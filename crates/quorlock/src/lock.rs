@@ -215,11 +215,16 @@ impl Locking {
         Poll::Ready(Ok(Guard::new(claim)))
     }
 
-    /// Leaves the line, and finds out what to tell the caller.
-    fn give_up(&mut self, name: &Name, defeated: Defeated) {
+    /// Leaves the line, and finds out what to tell the caller. That takes a look at the nodes, but
+    /// not at those that do not answer.
+    fn give_up(&mut self, name: &Name, defeated: Defeated) -> Option<Poll<Result<Guard, Error>>> {
         self.leave();
-        let look = InspectRound::start(&self.lock.core, name.clone());
-        self.stage = Stage::GivingUp(look, defeated);
+        if matches!(defeated.defeat, Defeat::Taken | Defeat::Split) {
+            let look = InspectRound::start(&self.lock.core, name.clone());
+            self.stage = Stage::GivingUp(look, defeated);
+            return None;
+        }
+        Some(Poll::Ready(Err(self.error(name, defeated, None))))
     }
 
     /// Leaves the line, with nothing in hands.
@@ -262,8 +267,8 @@ impl Locking {
         }
     }
 
-    fn error(&self, name: &Name, defeated: Defeated, status: &Status) -> Error {
-        if let Some(error) = self.wrong_type(status) {
+    fn error(&self, name: &Name, defeated: Defeated, status: Option<&Status>) -> Error {
+        if let Some(error) = status.and_then(|status| self.wrong_type(status)) {
             return error;
         }
         let last = self.explain(name, defeated, status);
@@ -277,12 +282,12 @@ impl Locking {
         }
     }
 
-    fn explain(&self, name: &Name, defeated: Defeated, status: &Status) -> Error {
+    fn explain(&self, name: &Name, defeated: Defeated, status: Option<&Status>) -> Error {
         match defeated.defeat {
             Defeat::Taken | Defeat::Split => Error::Taken {
                 name: name.clone(),
-                holder: status.holder(),
-                remaining: status.remaining(),
+                holder: status.and_then(Status::holder),
+                remaining: status.and_then(Status::remaining),
             },
             Defeat::Unreachable | Defeat::TooLate | Defeat::Abandoned => {
                 let late = defeated.defeat == Defeat::TooLate;
@@ -330,7 +335,7 @@ impl Locking {
                         return Some(Poll::Ready(Ok(Guard::new(claim))));
                     }
                     Entry::Seated(seat) => self.stage = Stage::Seated(seat),
-                    Entry::Busy => self.give_up(&name, Defeated::taken()),
+                    Entry::Busy => return self.give_up(&name, Defeated::taken()),
                     Entry::Front if self.lock.from_elsewhere => {
                         self.stage = Stage::Recognizing(InspectRound::start(core, name));
                     }
@@ -338,6 +343,11 @@ impl Locking {
                 }
             }
             Stage::Seated(seat) => match seat.poll(cx) {
+                Poll::Ready(Turn::Held(claim)) if claim.is_lost() => {
+                    // It was passed on, and nobody came for it in time.
+                    self.stage = Stage::New;
+                    claim.let_go();
+                }
                 Poll::Ready(Turn::Held(claim)) => {
                     self.stage = Stage::Over;
                     return Some(Poll::Ready(Ok(Guard::new(claim))));
@@ -350,7 +360,7 @@ impl Locking {
                     if self.poll_patience(cx).is_pending() {
                         return Some(Poll::Pending);
                     }
-                    self.give_up(&name, Defeated::taken());
+                    return self.give_up(&name, Defeated::taken());
                 }
             },
             Stage::Recognizing(look) => {
@@ -380,10 +390,16 @@ impl Locking {
                 }
             },
             Stage::Asking(round) => match round.poll(cx) {
-                Poll::Pending => return Some(Poll::Pending),
                 Poll::Ready(Ok(claim)) => return Some(self.hold(claim)),
-                Poll::Ready(Err(defeated)) if !waits => self.give_up(&name, defeated),
+                Poll::Ready(Err(defeated)) if !waits => return self.give_up(&name, defeated),
                 Poll::Ready(Err(_)) => self.stand(name),
+                Poll::Pending => {
+                    let round = Arc::clone(round);
+                    if !waits || self.poll_patience(cx).is_pending() {
+                        return Some(Poll::Pending);
+                    }
+                    return self.give_up(&name, round.defeated(Defeat::Unreachable));
+                }
             },
             Stage::Standing(candidacy) => match candidacy.poll(&self.lock.wish, cx) {
                 Poll::Ready(Some(claim)) => return Some(self.hold(claim)),
@@ -392,7 +408,7 @@ impl Locking {
                     if standing.is_pending() && self.poll_patience(cx).is_pending() {
                         return Some(Poll::Pending);
                     }
-                    self.give_up(&name, candidacy.defeated());
+                    return self.give_up(&name, candidacy.defeated());
                 }
             },
             Stage::GivingUp(look, _) => {
@@ -400,7 +416,7 @@ impl Locking {
                 if let Stage::GivingUp(_, defeated) =
                     std::mem::replace(&mut self.stage, Stage::Over)
                 {
-                    return Some(Poll::Ready(Err(self.error(&name, defeated, &status))));
+                    return Some(Poll::Ready(Err(self.error(&name, defeated, Some(&status)))));
                 }
             }
             Stage::Over => return Some(Poll::Pending),

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use quorlock::node::Node;
 use quorlock::runtime::Runtime;
-use quorlock::{Builder, Error, Guard, Locker, Locking};
+use quorlock::{Builder, Error, Guard, Locker, Locking, Loss};
 use quorlock_testkit::{Asked, VirtualTime, Witness};
 use tokio::task::{JoinHandle, yield_now};
 
@@ -316,6 +316,51 @@ async fn a_wait_that_is_longer_than_the_ttl_ends_in_time_though_the_holder_renew
     assert_eq!(waited, elapsed);
     assert!(matches!(*last, Error::Taken { holder: Some(_), remaining: Some(_), .. }), "{last}");
     assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_hang_are_named_when_the_time_is_up_and_not_a_holder() {
+    let world = World::new();
+    let locker = world.locker().await;
+    world.nodes.iter().for_each(|node| node.hang(true));
+    for wait in [GRAIN, 3 * LIMIT] {
+        let start = world.time.now();
+        let error = locker.lock("x").wait(wait).await.expect_err("nobody answers");
+        let took = world.time.now().since(start);
+        assert!(took >= wait && took <= wait + GRAIN, "{took:?}");
+        let Error::TimedOut { last, .. } = error else { panic!("{error}") };
+        assert!(matches!(*last, Error::NoQuorum { have: 0, need: 2, .. }), "{last}");
+    }
+}
+
+/// Who has passed a lock on is not told of what becomes of it.
+#[tokio::test(start_paused = true)]
+async fn the_loss_of_a_lock_concerns_only_its_present_holder() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let first = locker.lock("x").await.expect("free");
+    let mut second = wanted(&locker);
+    let lost = first.lost();
+    first.release().await.expect("passed on");
+    assert_eq!(lost.await, Loss::Released);
+    let second = poll(&mut second).expect("at once").expect("passed on");
+    let lost = second.lost();
+    world.nodes.iter().for_each(|node| node.hang(true));
+    assert_eq!(lost.await, Loss::Expired);
+    assert!(!second.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_nobody_came_for_in_time_is_taken_anew() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let first = locker.lock("x").await.expect("free");
+    let mut second = wanted(&locker);
+    first.release().await.expect("passed on");
+    // Its process is stopped for longer than the lock lasts.
+    world.time.suspend(2 * TTL);
+    let second = poll(&mut second).expect("free").expect("free");
+    assert!(second.is_held() && second.remaining() > TTL / 2, "{second:?}");
 }
 
 /// A minority of the nodes hangs: neither taking turns nor the order suffers.

@@ -136,13 +136,13 @@ impl Candidacy {
     /// How it stands, for whoever gives up.
     pub(crate) fn defeated(&self) -> Defeated {
         let state = locked(&self.state);
-        let step = state.standing.step(&self.terms(), self.least(), self.core.now());
+        let (granted, refused) = (state.standing.votes(), state.standing.refusals());
+        let taken = refused >= self.core.quorum.too_many()
+            || granted + refused >= self.core.quorum.enough()
+            || state.phase == Phase::Hopeless;
         Defeated {
-            defeat: match step {
-                Step::Unreachable => Defeat::Unreachable,
-                _ => Defeat::Taken,
-            },
-            granted: state.standing.votes(),
+            defeat: if taken { Defeat::Taken } else { Defeat::Unreachable },
+            granted,
             answers: state.said.answers(&self.core),
         }
     }

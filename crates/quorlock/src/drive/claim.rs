@@ -183,6 +183,7 @@ impl Claim {
             };
             (state.loss().cloned(), send)
         };
+        self.in_line.store(false, Ordering::Release);
         self.core.watchdog.clear(self);
         if let Some(send) = send {
             send.send();
@@ -201,15 +202,27 @@ impl Claim {
         }
         let enough = least.max(self.core.terms(ttl).validity() / 2);
         let now = self.core.now();
-        let mut state = locked(&self.state);
-        let Some(next) = state.turns.next() else { return false };
-        if state.lease.remaining(now) <= enough {
-            return false;
+        let told = {
+            let mut state = locked(&self.state);
+            let Some(next) = state.turns.next() else { return false };
+            if state.lease.remaining(now) <= enough {
+                return false;
+            }
+            state.turns = next;
+            self.guards.store(1, Ordering::Release);
+            self.join_line();
+            // Those who waited for the loss of it have released it.
+            state.rare.as_mut().and_then(|rare| rare.loss.take())
+        };
+        if let Some(told) = told {
+            told.notify_waiters();
         }
-        state.turns = next;
-        self.guards.store(1, Ordering::Release);
-        self.join_line();
         true
+    }
+
+    /// The number of the present turn.
+    pub(crate) fn turn(&self) -> u16 {
+        locked(&self.state).turns.number()
     }
 
     /// It begins, with so many of this process waiting for it. If others wait too, those who come
