@@ -201,8 +201,11 @@ impl Core {
 }
 
 impl Lines {
+    /// How many stand or sit in lines.
     pub(crate) fn len(&self) -> usize {
-        self.parts.iter().map(|part| locked(part).fronts.len()).sum()
+        let seats = |part: &Part| part.seats.values().map(VecDeque::len).sum::<usize>();
+        let parts = self.parts.iter().map(|part| locked(part));
+        parts.map(|part| part.fronts.len() + seats(&part)).sum()
     }
 
     fn part(&self, name: &Name) -> &Mutex<Part> {

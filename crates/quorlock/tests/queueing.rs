@@ -247,6 +247,31 @@ async fn a_turn_that_nobody_takes_is_passed_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_that_was_passed_to_somebody_who_goes_away_is_passed_on() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let first = locker.lock("x").await.expect("free");
+    let (second, mut third) = (wanted(&locker), wanted(&locker));
+    first.release().await.expect("passed on");
+    drop(second);
+    assert!(poll(&mut third).expect("at once").expect("passed on").is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_leaves_the_line() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let guard = locker.lock("x").await.expect("free");
+    for _ in 0..100 {
+        let error = locker.lock("x").wait(GRAIN).await.expect_err("held");
+        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    }
+    assert!(format!("{locker:?}").contains("lines: 1, waiters: 0, alarms: 1"), "{locker:?}");
+    drop(guard);
+    assert!(format!("{locker:?}").contains("lines: 0, waiters: 0, alarms: 0"), "{locker:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_record_that_ends_goes_to_the_head_of_the_queue() {
     let world = World::new();
     let lockers = [world.locker().await, world.locker().await, world.locker().await];
@@ -316,6 +341,23 @@ async fn a_wait_that_is_longer_than_the_ttl_ends_in_time_though_the_holder_renew
     assert_eq!(waited, elapsed);
     assert!(matches!(*last, Error::Taken { holder: Some(_), remaining: Some(_), .. }), "{last}");
     assert!(guard.is_held());
+}
+
+/// A node forgets tickets that nobody cares for. How long that takes depends on their own TTL, and not
+/// on that of whoever holds the lock.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_for_a_short_lease_outlives_a_long_wait() {
+    let world = World::new();
+    let (holder, other) = (world.locker().await, world.builder());
+    let guard = holder.lock("x").await.expect("free");
+    let short = Duration::from_millis(300);
+    let other = other.loss_lead(short / 20).connect().await.expect("a locker");
+    let waiter = tokio::spawn(other.lock("x").ttl(short).into_future());
+    world.time.pass(Duration::from_secs(25)).await;
+    let start = world.time.now();
+    guard.release().await.expect("passed on");
+    drop(waiter.await.expect("no panic").expect("granted"));
+    assert_eq!(world.time.now(), start);
 }
 
 #[tokio::test(start_paused = true)]

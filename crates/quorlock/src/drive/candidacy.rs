@@ -20,6 +20,8 @@ use quorlock_protocol::{self as protocol, Defeat, Moment, NodeSet, Queueing, Ste
 const LINGERING_TTLS: u8 = 4;
 /// The shortest time between two looks at a record that is about to end.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
+/// Nodes keep a ticket for two TTLs at least, and for two seconds: it is renewed in time.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// Stands in the queue of each node until a majority has granted it, for as long as somebody wants
 /// it. Then it is polled for the claim, or asked to [`leave`](Self::leave).
@@ -247,7 +249,10 @@ impl Candidacy {
                     continue;
                 }
                 Step::Pending | Step::Won { .. } => return,
-                Step::Until(at) => at.max(now.after(SHORTEST_REST)),
+                Step::Until(at) => {
+                    let longest = self.ttl().max(LONGEST_REST);
+                    at.clamp(now.after(SHORTEST_REST), now.after(longest))
+                }
                 Step::Poll => now.after(self.retry_delay(Defeat::Taken)),
                 Step::Unreachable => now.after(self.retry_delay(Defeat::Unreachable)),
             };
