@@ -167,8 +167,7 @@ impl Candidacy {
         } else {
             // The other nodes should send word at any moment. If they do not, others have got
             // there first.
-            let soon = now.after(self.core.settings.node_limit);
-            self.core.watchdog.set(soon, Arc::clone(self) as Arc<dyn Alarm>);
+            self.rest_until(now.after(self.core.settings.node_limit));
         }
         if let Some(waker) = waker {
             waker.wake();
@@ -182,8 +181,7 @@ impl Candidacy {
         if self.ask(nodes, false) {
             self.proceed();
         } else {
-            let soon = self.core.now().after(self.core.settings.node_limit);
-            self.core.watchdog.set(soon, Arc::clone(self) as Arc<dyn Alarm>);
+            self.rest_until(self.core.now().after(self.core.settings.node_limit));
         }
     }
 
@@ -256,8 +254,16 @@ impl Candidacy {
                 Step::Poll => now.after(self.retry_delay(Defeat::Taken)),
                 Step::Unreachable => now.after(self.retry_delay(Defeat::Unreachable)),
             };
-            self.core.watchdog.set(at, Arc::clone(self) as Arc<dyn Alarm>);
-            return;
+            return self.rest_until(at);
+        }
+    }
+
+    /// Looks again then, unless it is over by then.
+    fn rest_until(self: &Arc<Self>, at: Moment) {
+        self.core.watchdog.set(at, Arc::clone(self) as Arc<dyn Alarm>);
+        // It may have ended just before the alarm was set.
+        if locked(&self.state).phase != Phase::Standing {
+            self.core.watchdog.clear(&**self);
         }
     }
 
