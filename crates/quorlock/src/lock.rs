@@ -203,7 +203,11 @@ impl Locking {
         let turn = match stage {
             Stage::New | Stage::GivingUp(..) | Stage::Over => return,
             Stage::Seated(seat) => return core.get_up(name, &seat),
-            Stage::Recognizing(_) | Stage::Borrowing(..) => Turn::Front(None),
+            Stage::Recognizing(_) => Turn::Front(None),
+            Stage::Borrowing(claim, _) => {
+                claim.give_back();
+                Turn::Front(None)
+            }
             Stage::Asking(round) => match round.abandon() {
                 None => Turn::Front(None),
                 Some(claim) => {
@@ -344,7 +348,10 @@ impl Locking {
                     return Some(self.hold(claim));
                 }
                 // It has just been released, or cannot be known: as any other then.
-                Poll::Ready(Err(_)) => self.ask(name),
+                Poll::Ready(Err(_)) => {
+                    claim.give_back();
+                    self.ask(name);
+                }
             },
             Stage::Asking(round) => match round.poll(cx) {
                 Poll::Pending => return Some(Poll::Pending),
