@@ -40,6 +40,8 @@ pub struct Candidacy {
     pending: NodeSet,
     /// When all nodes were last asked.
     asked_at: Moment,
+    /// When any of them was.
+    last_sent: Moment,
     /// Whether what was granted has been offered to others since.
     yielded: bool,
     /// Where our tickets stand, by what the nodes have said so far; zero if they have said nothing.
@@ -110,13 +112,19 @@ impl Candidacy {
             nodes: core::iter::repeat_n(node, quorum.nodes()).collect(),
             pending: NodeSet::EMPTY,
             asked_at: Moment::default(),
+            last_sent: Moment::default(),
             yielded: false,
             number: 0,
         }
     }
 
-    /// These nodes are being asked, by requests whose first byte leaves after `sent`.
-    pub fn ask(&mut self, nodes: NodeSet, yielding: bool, sent: Moment) {
+    /// These nodes are being asked, by requests whose first byte leaves after `now`. Returns when
+    /// they count as sent: no two do at the same moment, however coarse the clock, so that it tells
+    /// what was asked before an offer from what was asked after it.
+    #[must_use = "the requests have to carry it"]
+    pub fn ask(&mut self, nodes: NodeSet, yielding: bool, now: Moment) -> Moment {
+        let sent = now.max(self.last_sent.after(Duration::from_nanos(1)));
+        self.last_sent = sent;
         self.pending = self.pending.union(nodes);
         if yielding {
             self.yielded = true;
@@ -127,6 +135,7 @@ impl Candidacy {
             self.yielded = false;
             self.asked_at = sent;
         }
+        sent
     }
 
     /// `node` says that its record is ours, having seen our request of `sent`.

@@ -230,9 +230,8 @@ impl Candidacy {
             if !yielding && nodes.len() == self.core.nodes.len() {
                 state.soon = None;
             }
-            let sent = self.core.now();
             let number = state.standing.number();
-            state.standing.ask(nodes, yielding, sent);
+            let sent = state.standing.ask(nodes, yielding, self.core.now());
             let number = number.map_or_else(|| self.core.new_ticket(), TicketNumber::Agreed);
             Arc::new(Ask { candidacy: Arc::clone(self), sent, number, yielding })
         };
