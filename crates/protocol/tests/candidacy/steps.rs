@@ -45,7 +45,7 @@ struct Candidate {
 
 impl Candidate {
     fn of(nodes: usize) -> Self {
-        Self { rules: Candidacy::new(Quorum::of(nodes).unwrap()), nodes }
+        Self { rules: Candidacy::new(Quorum::of(nodes).expect("a few nodes")), nodes }
     }
 
     fn ask(&mut self, nodes: NodeSet, yielding: bool, second: u64) {
@@ -79,7 +79,7 @@ impl Candidate {
 #[test]
 fn a_majority_wins_and_nothing_less() {
     for nodes in 1..=9 {
-        let enough = Quorum::of(nodes).unwrap().enough();
+        let enough = Quorum::of(nodes).expect("a few nodes").enough();
         let mut candidate = Candidate::of(nodes);
         candidate.ask_all(1);
         for node in 0..nodes {

@@ -23,13 +23,15 @@ impl Clock {
     }
 
     pub(crate) fn read(self, at: u64) -> u64 {
-        self.ahead + u64::try_from(u128::from(at) * u128::from(self.rate) / 1_000_000).unwrap()
+        self.ahead
+            + u64::try_from(u128::from(at) * u128::from(self.rate) / 1_000_000)
+                .expect("small numbers")
     }
 
     /// The first true time at which it shows `local` or later.
     pub(crate) fn when(self, local: u64) -> u64 {
         let past = u128::from(local.saturating_sub(self.ahead)) * 1_000_000;
-        u64::try_from(past.div_ceil(u128::from(self.rate))).unwrap()
+        u64::try_from(past.div_ceil(u128::from(self.rate))).expect("small numbers")
     }
 
     pub(crate) fn moment(self, at: u64) -> Moment {
@@ -60,7 +62,7 @@ impl Dice {
     }
 
     pub(crate) fn within(&mut self, count: usize) -> usize {
-        usize::try_from(self.below(count as u64)).unwrap()
+        usize::try_from(self.below(count as u64)).expect("small numbers")
     }
 
     pub(crate) fn in_a_hundred(&mut self, share: u64) -> bool {

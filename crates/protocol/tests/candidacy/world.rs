@@ -218,7 +218,7 @@ impl World {
         let mut world = Self {
             now: 0,
             mistake,
-            quorum: Quorum::of(nodes).unwrap(),
+            quorum: Quorum::of(nodes).expect("a few nodes"),
             nodes: (0..nodes).map(|_| Node::new(Clock::random(&mut dice))).collect(),
             clients: (0..clients).map(|_| client(&mut dice)).collect(),
             ways: (0..clients).map(|_| (0..nodes).map(|_| Way::default()).collect()).collect(),
