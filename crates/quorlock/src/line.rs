@@ -147,6 +147,10 @@ impl Core {
                 claim.let_go();
             }
         }
+        // One that was lost before it was in line has told nobody behind it.
+        if claim.is_lost() {
+            claim.leave_line();
+        }
     }
 
     /// Gets up from a seat before its turn, or with it.

@@ -1,6 +1,6 @@
 //! A candidate in the queues of all nodes.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -20,8 +20,6 @@ use quorlock_protocol::{self as protocol, Defeat, Moment, NodeSet, Queueing, Ste
 const LINGERING_TTLS: u8 = 4;
 /// The shortest time between two looks at a record that is about to end.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
-/// Nodes keep a ticket for two TTLs at least, and for two seconds: it is renewed in time.
-const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// Stands in the queue of each node until a majority has granted it, for as long as somebody wants
 /// it. Then it is polled for the claim, or asked to [`leave`](Self::leave).
@@ -45,6 +43,10 @@ struct State {
     /// Some nodes have not been asked yet: what they will answer has to be waited for, and a
     /// release now would overtake the requests to them.
     asking: bool,
+    /// What is to be released once all of them were asked.
+    release: Option<Arc<ReleaseRound>>,
+    /// When to look again, at the latest, after word of some grants and not of others.
+    soon: Option<Moment>,
     /// Whether a grant left others waiting.
     others: bool,
     /// How often it was asked again without need.
@@ -78,6 +80,8 @@ impl Candidacy {
                 standing: protocol::Candidacy::new(core.quorum),
                 phase: Phase::Standing,
                 asking: false,
+                release: None,
+                soon: None,
                 others: false,
                 retries: 0,
                 said: Said::default(),
@@ -126,12 +130,26 @@ impl Candidacy {
 
     /// Nobody wants it any more: leaves every queue, and gives back what was granted.
     pub(crate) fn leave(&self) {
-        let over = std::mem::replace(&mut locked(&self.state).phase, Phase::Over) == Phase::Over;
-        if !over {
-            self.end();
-            let all = NodeSet::first(self.core.nodes.len());
-            let lingers = self.ttl() * u32::from(LINGERING_TTLS);
-            ReleaseRound::start(&self.core, self.name.clone(), self.token, all, lingers);
+        let all = NodeSet::first(self.core.nodes.len());
+        let lingers = self.ttl() * u32::from(LINGERING_TTLS);
+        let release = {
+            let mut state = locked(&self.state);
+            if state.phase == Phase::Over {
+                return;
+            }
+            state.phase = Phase::Over;
+            let name = self.name.clone();
+            let release = ReleaseRound::new(&self.core, name, self.token, all, lingers);
+            if state.asking {
+                state.release = Some(release);
+                None
+            } else {
+                Some(release)
+            }
+        };
+        self.end();
+        if let Some(release) = release {
+            release.send();
         }
     }
 
@@ -151,8 +169,7 @@ impl Candidacy {
 
     /// `node` has sent word of a grant.
     pub(crate) fn told(self: &Arc<Self>, node: usize, grant: Grant) {
-        let now = self.core.now();
-        let (won, waker) = {
+        {
             let mut state = locked(&self.state);
             if state.phase != Phase::Standing {
                 return;
@@ -160,18 +177,14 @@ impl Candidacy {
             state.standing.granted(node, grant.sent);
             state.others |= grant.others;
             state.said.forget(node);
-            state.win(&self.terms(), self.least(), now)
-        };
-        if won {
-            self.core.watchdog.clear(&**self);
-        } else {
-            // The other nodes should send word at any moment. If they do not, others have got
-            // there first.
-            self.rest_until(now.after(self.core.settings.node_limit));
+            if state.standing.votes() < self.core.quorum.enough() {
+                // The other nodes should send word at any moment. If they do not, others have got
+                // there first.
+                self.look_soon(&mut state);
+                return;
+            }
         }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.proceed();
     }
 
     /// Word from `node` may have got lost.
@@ -181,8 +194,22 @@ impl Candidacy {
         if self.ask(nodes, false) {
             self.proceed();
         } else {
-            self.rest_until(self.core.now().after(self.core.settings.node_limit));
+            let mut state = locked(&self.state);
+            if state.phase == Phase::Standing {
+                self.look_soon(&mut state);
+            }
         }
+    }
+
+    /// Looks when the nodes have had the time to answer, unless it is to look before that anyway.
+    ///
+    /// Alarms are set and cleared under the mutex of the state that they follow from: of two, the one
+    /// that knows more comes last, and none comes after the end.
+    fn look_soon(self: &Arc<Self>, state: &mut State) {
+        let soon = self.core.now().after(self.core.settings.node_limit);
+        let soon = state.soon.map_or(soon, |sooner| sooner.min(soon));
+        state.soon = Some(soon);
+        self.core.watchdog.set(soon, Arc::clone(self) as Arc<dyn Alarm>);
     }
 
     /// Asks all nodes how it stands.
@@ -200,14 +227,23 @@ impl Candidacy {
                 return false;
             }
             state.asking = true;
-            let sent = self.core.now();
+            if !yielding && nodes.len() == self.core.nodes.len() {
+                state.soon = None;
+            }
             let number = state.standing.number();
-            state.standing.ask(nodes, yielding, sent);
+            let sent = state.standing.ask(nodes, yielding, self.core.now());
             let number = number.map_or_else(|| self.core.new_ticket(), TicketNumber::Agreed);
             Arc::new(Ask { candidacy: Arc::clone(self), sent, number, yielding })
         };
         self.core.ask(&ask, nodes);
-        locked(&self.state).asking = false;
+        let release = {
+            let mut state = locked(&self.state);
+            state.asking = false;
+            state.release.take()
+        };
+        if let Some(release) = release {
+            release.send();
+        }
         true
     }
 
@@ -215,66 +251,49 @@ impl Candidacy {
     fn proceed(self: &Arc<Self>) {
         loop {
             let now = self.core.now();
-            let (step, waker) = {
-                let mut state = locked(&self.state);
-                if state.asking || state.phase != Phase::Standing {
-                    return;
-                }
-                let waker = match state.win(&self.terms(), self.least(), now) {
-                    (true, waker) => waker,
-                    (false, _) if state.said.is_hopeless(&self.core) => {
-                        state.phase = Phase::Hopeless;
-                        state.waker.take()
-                    }
-                    (false, _) => None,
-                };
-                let step = match state.phase {
-                    Phase::Standing => state.standing.step(&self.terms(), self.least(), now),
-                    _ => Step::Pending,
-                };
-                (step, waker)
-            };
-            if let Some(waker) = waker {
-                self.core.watchdog.clear(&**self);
-                waker.wake();
+            let mut state = locked(&self.state);
+            if state.asking || state.phase != Phase::Standing {
                 return;
             }
+            let step = state.standing.step(&self.terms(), self.least(), now);
             let at = match step {
+                Step::Won { valid_until } => return self.decided(state, Phase::Won(valid_until)),
+                _ if state.said.is_hopeless(&self.core) => {
+                    return self.decided(state, Phase::Hopeless);
+                }
                 Step::Ask { nodes, yielding } => {
+                    drop(state);
                     if !self.ask(nodes, yielding) {
                         return;
                     }
                     continue;
                 }
-                Step::Pending | Step::Won { .. } => return,
-                Step::Until(at) => {
-                    let longest = self.ttl().max(LONGEST_REST);
-                    at.clamp(now.after(SHORTEST_REST), now.after(longest))
-                }
-                Step::Poll => now.after(self.retry_delay(Defeat::Taken)),
-                Step::Unreachable => now.after(self.retry_delay(Defeat::Unreachable)),
+                Step::Pending => return,
+                Step::Until(at) => at,
+                Step::Poll => now.after(self.retry_delay(&mut state, Defeat::Taken)),
+                Step::Unreachable => now.after(self.retry_delay(&mut state, Defeat::Unreachable)),
             };
-            return self.rest_until(at);
+            let at = state.soon.map_or(at, |soon| soon.min(at)).max(now.after(SHORTEST_REST));
+            self.core.watchdog.set(at, Arc::clone(self) as Arc<dyn Alarm>);
+            return;
         }
     }
 
-    /// Looks again then, unless it is over by then.
-    fn rest_until(self: &Arc<Self>, at: Moment) {
-        self.core.watchdog.set(at, Arc::clone(self) as Arc<dyn Alarm>);
-        // It may have ended just before the alarm was set.
-        if locked(&self.state).phase != Phase::Standing {
-            self.core.watchdog.clear(&**self);
+    /// Nothing is to be done any more but to come for it.
+    fn decided(&self, mut state: MutexGuard<'_, State>, phase: Phase) {
+        state.phase = phase;
+        self.core.watchdog.clear(self);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 
-    fn retry_delay(&self, defeat: Defeat) -> Duration {
-        let retries = {
-            let mut state = locked(&self.state);
-            state.retries = state.retries.saturating_add(1);
-            state.retries
-        };
+    fn retry_delay(&self, state: &mut State, defeat: Defeat) -> Duration {
+        state.retries = state.retries.saturating_add(1);
         let random = random_u64(&*self.core.runtime);
-        self.core.settings.retry.delay(retries, Duration::ZERO, defeat, random)
+        self.core.settings.retry.delay(state.retries, Duration::ZERO, defeat, random)
     }
 
     fn heard(self: &Arc<Self>, node: usize, sent: Moment, answer: Answer) {
@@ -295,7 +314,7 @@ impl Candidacy {
                     let told = told && record.is_none_or(|record| record.token.is_some());
                     // Not kept as an answer: there may be many waiters, and this is what they expect.
                     state.said.forget(node);
-                    state.standing.queued(node, Queueing { number, free_at, told });
+                    state.standing.queued(node, sent, Queueing { number, free_at, told });
                 }
                 Answer::Refused | Answer::Seen(_) => state.standing.missed(node),
                 Answer::Failed(why) => {
@@ -343,24 +362,6 @@ impl Candidacy {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl State {
-    /// Notes a majority if there is one. Returns whether, and whom to tell.
-    fn win(
-        &mut self,
-        terms: &protocol::Terms,
-        least: Duration,
-        now: Moment,
-    ) -> (bool, Option<Waker>) {
-        match self.standing.step(terms, least, now) {
-            Step::Won { valid_until } if !self.asking => {
-                self.phase = Phase::Won(valid_until);
-                (true, self.waker.take())
-            }
-            _ => (false, None),
-        }
-    }
 }
 
 impl Alarm for Candidacy {

@@ -40,8 +40,8 @@ local function take_place()
     redis.call('ZADD', queue, number, me)
   end
   redis.call('HSET', waiters, me, table.concat({ARGV[3], ARGV[4], ARGV[2], ARGV[5]}, ' '))
-  -- Not every time, since it seldom matters: two thirds of it are enough for everybody to ask again.
-  if redis.call('PTTL', queue) < forgotten_ms * 2 / 3 then
+  -- Not every time: whoever waits asks again before two thirds of it are over.
+  if redis.call('PTTL', queue) < forgotten_ms * 5 / 6 then
     redis.call('PEXPIRE', queue, forgotten_ms)
     redis.call('PEXPIRE', waiters, forgotten_ms)
   end
