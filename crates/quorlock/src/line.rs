@@ -233,7 +233,7 @@ impl Lines {
 }
 
 /// Does not keep the room of a crowd that has gone.
-pub(crate) fn shrink<K: Hash + Eq, V>(map: &mut HashMap<K, V>) {
+fn shrink<K: Hash + Eq, V>(map: &mut HashMap<K, V>) {
     if map.capacity() > 64 && map.len() < map.capacity() / 8 {
         map.shrink_to_fit();
     }

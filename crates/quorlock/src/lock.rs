@@ -112,6 +112,11 @@ impl Lock {
         Locking { lock: self, stage: Stage::New, began: Some(began), timer: None }
     }
 
+    #[cfg(test)]
+    pub(crate) fn wish(&self) -> Wish {
+        self.wish
+    }
+
     fn check(&self, name: &Name) -> Result<(), Error> {
         self.core.settings.check_ttl(self.wish.ttl)?;
         self.core.settings.check_keep(self.wish.keep)?;

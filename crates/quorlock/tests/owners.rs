@@ -126,6 +126,24 @@ async fn a_lock_is_not_passed_from_one_owner_to_another_behind_the_backs_of_the_
     drop(yours);
 }
 
+/// Neither from an owner to nobody in particular, nor the other way round.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_not_passed_on_unless_its_token_names_the_right_owner() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let me = locker.new_owner();
+    for (first, second) in [
+        (locker.lock("x").owner(&me), locker.lock("x")),
+        (locker.lock("x"), locker.lock("x").owner(&me)),
+    ] {
+        let first = first.await.expect("free");
+        let second = tokio::spawn(second.into_future());
+        world.time.pass(Duration::from_secs(1)).await;
+        assert!(first.release().await.expect("released").is_freed());
+        drop(second.await.expect("no panic").expect("free"));
+    }
+}
+
 #[tokio::test]
 async fn an_owner_is_known_to_other_processes_by_its_id() {
     let servers = servers(3);

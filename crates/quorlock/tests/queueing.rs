@@ -257,6 +257,27 @@ async fn a_lock_that_was_passed_to_somebody_who_goes_away_is_passed_on() {
     assert!(poll(&mut third).expect("at once").expect("passed on").is_held());
 }
 
+/// The next holder would lose it before it is of use.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_about_to_end_is_not_passed_on() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let first = locker.lock("x").await.expect("free");
+    let mut second = wanted(&locker);
+    // Nobody answers when it is to be extended.
+    world.nodes.iter().for_each(|node| node.hang(true));
+    world.time.pass(TTL * 2 / 3).await;
+    for node in &world.nodes {
+        node.lose_held();
+        node.hang(false);
+    }
+    assert!(first.is_held());
+    assert!(first.release().await.expect("released").is_freed());
+    settled().await;
+    let second = poll(&mut second).expect("free").expect("free");
+    assert!(second.remaining() > TTL / 2, "{second:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_leaves_the_line() {
     let world = World::new();

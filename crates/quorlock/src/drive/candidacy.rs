@@ -43,10 +43,10 @@ struct State {
     /// Some nodes have not been asked yet: what they will answer has to be waited for, and a
     /// release now would overtake the requests to them.
     asking: bool,
-    /// What is to be released once all of them were asked.
-    release: Option<Arc<ReleaseRound>>,
+    /// It has left, and is to be released once all of them were asked.
+    left: bool,
     /// When to look again, at the latest, after word of some grants and not of others.
-    soon: Option<Moment>,
+    soon: Moment,
     /// Whether a grant left others waiting.
     others: bool,
     /// How often it was asked again without need.
@@ -80,8 +80,8 @@ impl Candidacy {
                 standing: protocol::Candidacy::new(core.quorum),
                 phase: Phase::Standing,
                 asking: false,
-                release: None,
-                soon: None,
+                left: false,
+                soon: Moment::MAX,
                 others: false,
                 retries: 0,
                 said: Said::default(),
@@ -130,27 +130,25 @@ impl Candidacy {
 
     /// Nobody wants it any more: leaves every queue, and gives back what was granted.
     pub(crate) fn leave(&self) {
-        let all = NodeSet::first(self.core.nodes.len());
-        let lingers = self.ttl() * u32::from(LINGERING_TTLS);
-        let release = {
+        let asking = {
             let mut state = locked(&self.state);
             if state.phase == Phase::Over {
                 return;
             }
             state.phase = Phase::Over;
-            let name = self.name.clone();
-            let release = ReleaseRound::new(&self.core, name, self.token, all, lingers);
-            if state.asking {
-                state.release = Some(release);
-                None
-            } else {
-                Some(release)
-            }
+            state.left = true;
+            state.asking
         };
         self.end();
-        if let Some(release) = release {
-            release.send();
+        if !asking {
+            self.release();
         }
+    }
+
+    fn release(&self) {
+        let all = NodeSet::first(self.core.nodes.len());
+        let lingers = self.ttl() * u32::from(LINGERING_TTLS);
+        ReleaseRound::start(&self.core, self.name.clone(), self.token, all, lingers);
     }
 
     /// How it stands, for whoever gives up.
@@ -207,9 +205,8 @@ impl Candidacy {
     /// that knows more comes last, and none comes after the end.
     fn look_soon(self: &Arc<Self>, state: &mut State) {
         let soon = self.core.now().after(self.core.settings.node_limit);
-        let soon = state.soon.map_or(soon, |sooner| sooner.min(soon));
-        state.soon = Some(soon);
-        self.core.watchdog.set(soon, Arc::clone(self) as Arc<dyn Alarm>);
+        state.soon = state.soon.min(soon);
+        self.core.watchdog.set(state.soon, Arc::clone(self) as Arc<dyn Alarm>);
     }
 
     /// Asks all nodes how it stands.
@@ -228,7 +225,7 @@ impl Candidacy {
             }
             state.asking = true;
             if !yielding && nodes.len() == self.core.nodes.len() {
-                state.soon = None;
+                state.soon = Moment::MAX;
             }
             let number = state.standing.number();
             let sent = state.standing.ask(nodes, yielding, self.core.now());
@@ -236,13 +233,13 @@ impl Candidacy {
             Arc::new(Ask { candidacy: Arc::clone(self), sent, number, yielding })
         };
         self.core.ask(&ask, nodes);
-        let release = {
+        let left = {
             let mut state = locked(&self.state);
             state.asking = false;
-            state.release.take()
+            state.left
         };
-        if let Some(release) = release {
-            release.send();
+        if left {
+            self.release();
         }
         true
     }
@@ -273,7 +270,7 @@ impl Candidacy {
                 Step::Poll => now.after(self.retry_delay(&mut state, Defeat::Taken)),
                 Step::Unreachable => now.after(self.retry_delay(&mut state, Defeat::Unreachable)),
             };
-            let at = state.soon.map_or(at, |soon| soon.min(at)).max(now.after(SHORTEST_REST));
+            let at = state.soon.min(at).max(now.after(SHORTEST_REST));
             self.core.watchdog.set(at, Arc::clone(self) as Arc<dyn Alarm>);
             return;
         }
@@ -339,6 +336,10 @@ impl Candidacy {
     fn end(&self) {
         self.core.watchdog.clear(self);
         self.core.waiters.dismiss(self.waiter);
+    }
+
+    pub(crate) fn waiter(&self) -> u64 {
+        self.waiter
     }
 
     /// Whether it is the right one for somebody else of this process.
