@@ -41,8 +41,12 @@ compile_error!("the feature sqlite needs Linux, for its boot id; use a Redis nod
 
 mod address;
 mod connect;
+mod desk;
 mod error;
+mod queue;
+mod sweep;
 mod verbs;
+mod wake;
 mod watch;
 mod worker;
 
@@ -58,6 +62,7 @@ use crate::Error;
 use crate::runtime::BoxFuture;
 use address::Address;
 pub use address::default_url;
+use desk::Desk;
 use quorlock_protocol::Drift;
 use watch::Watch;
 use worker::{Readiness, Worker};
@@ -67,6 +72,7 @@ use worker::{Readiness, Worker};
 pub(crate) struct SqliteNode {
     label: String,
     calls: Sender<Call>,
+    desk: Arc<Desk>,
     watch: Arc<Watch>,
     readiness: Receiver<Readiness>,
 }
@@ -77,7 +83,8 @@ impl SqliteNode {
         let address = Address::parse(index, url)?;
         let label = address.label.clone();
         let watch = Arc::new(Watch::new(setting));
-        let (calls, worker, readiness) = Worker::new(address, setting, &watch);
+        let desk = Arc::new(Desk::new(&setting.runtime, setting.client));
+        let (calls, worker, readiness) = Worker::new(address, setting, &desk, &watch);
         // Nobody joins the thread: the last to let go of a node may be the thread itself, with the
         // call that it has just answered. It ends by itself when the channel is closed and empty.
         let started = thread::Builder::new().name("quorlock-sqlite".into()).spawn(|| worker.run());
@@ -87,7 +94,7 @@ impl SqliteNode {
             return Err(Error::Node { node: label, failure });
         }
         setting.runtime.spawn(Box::pin(Arc::clone(&watch).run()));
-        Ok(Self { label, calls, watch, readiness })
+        Ok(Self { label, calls, desk, watch, readiness })
     }
 }
 
@@ -112,11 +119,14 @@ impl Node for SqliteNode {
     }
 
     fn submit(&self, call: Call) {
-        self.watch.submit(call, &self.calls);
+        if let Err(call) = self.desk.serve_at_once(call, || self.watch.is_idle()) {
+            self.watch.submit(call, &self.calls);
+        }
     }
 
-    /// There is nothing to hear: see what the verbs do about [`Verb::Wait`](super::Verb::Wait).
-    fn listen(&self, _client: ClientId, _node: usize, _inbox: Weak<dyn Inbox>) {}
+    fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+        self.desk.listen(client, node, inbox);
+    }
 }
 
 impl Drop for SqliteNode {
