@@ -238,7 +238,7 @@ impl Open {
         for (name, token) in unheard.drain(..) {
             queue.take_back(&mut verbs, &name, &token)?;
         }
-        let mut grants = 0;
+        let (mut grants, mut near) = (0, None);
         for call in calls {
             let request = call.request();
             let answer = verbs.answer(&request, &mut queue)?;
@@ -246,10 +246,15 @@ impl Open {
                 (&request.verb, &answer),
                 (Verb::Acquire { .. } | Verb::Wait { .. }, Answer::Done)
             );
-            grants += usize::from(granted);
+            if granted {
+                grants += 1;
+                near = Some(call);
+            }
             outcome.answers.push(answer);
         }
-        broom.after(grants, &mut verbs)?;
+        if let Some(near) = near {
+            broom.after(grants, near.request().name.as_bytes(), &mut verbs)?;
+        }
         Ok(outcome)
     }
 

@@ -28,35 +28,45 @@ pub(super) struct Broom {
     /// How many locks may be granted before the next stretch. The first one is due at once: many
     /// processes take a single lock.
     rest: usize,
-    records_from: Vec<u8>,
+    /// `None` before the first stretch, which begins where the process works.
+    records_from: Option<Vec<u8>>,
     tickets_from: Vec<u8>,
 }
 
 impl Broom {
-    /// Counts grants, and sweeps if it is time.
-    pub(super) fn after(&mut self, grants: usize, verbs: &mut Verbs<'_>) -> rusqlite::Result<()> {
-        if grants == 0 {
-            return Ok(());
-        }
+    /// Counts grants, and sweeps if it is time. `near` is the name of one of them.
+    pub(super) fn after(
+        &mut self,
+        grants: usize,
+        near: &[u8],
+        verbs: &mut Verbs<'_>,
+    ) -> rusqlite::Result<()> {
         if self.rest >= grants {
             self.rest -= grants;
             return Ok(());
         }
         self.rest = GRANTS;
-        self.sweep_records(verbs)?;
+        self.sweep_records(near, verbs)?;
         self.sweep_tickets(verbs)
     }
 
-    fn sweep_records(&mut self, verbs: &Verbs<'_>) -> rusqlite::Result<()> {
+    fn sweep_records(&mut self, near: &[u8], verbs: &Verbs<'_>) -> rusqlite::Result<()> {
         let mut some = verbs.connection.prepare_cached(SOME_RECORDS)?;
-        let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, i64>(1)?));
-        let rows = some.query_map(params![self.records_from, count(RECORDS)], row)?;
-        let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+        let mut some = |from: &[u8], rows: usize| {
+            let rows = some.query_map(params![from, count(rows)], |row| {
+                Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, i64>(1)?))
+            });
+            rows?.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        let mut rows = some(self.records_from.as_deref().unwrap_or(near), RECORDS)?;
+        if rows.len() < RECORDS {
+            // Round the end, and on from the beginning.
+            rows.extend(some(b"", RECORDS - rows.len())?);
+        }
         for (name, _) in rows.iter().filter(|(_, end)| *end <= verbs.now()) {
             verbs.execute(REMOVE_RECORD, [name])?;
         }
-        let last = rows.into_iter().nth(RECORDS - 1);
-        self.records_from = last.map(|(name, _)| name).unwrap_or_default();
+        self.records_from = rows.pop().map(|(name, _)| name);
         Ok(())
     }
 
