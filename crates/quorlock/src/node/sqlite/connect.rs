@@ -206,6 +206,8 @@ fn prepare(connection: &Connection, path: &Path, boot: &str) -> Result<(), Troub
     // Whoever finds the file busy has better things to do than to sleep in SQLite.
     connection.busy_timeout(Duration::ZERO)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Otherwise some statements are planned anew each time, for the values that they are given.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     if connection.is_readonly("main")? {
         return Err(unfit("it cannot be written", MAKE_WRITABLE).into());
     }

@@ -173,10 +173,6 @@ impl Queue<'_> {
         name: &[u8],
         token: &[u8],
     ) -> rusqlite::Result<Option<i64>> {
-        // Most of the time there is no queue, and looking costs less than trying to delete.
-        if !anybody(verbs, name)? {
-            return Ok(None);
-        }
         let mut leave = verbs.connection.prepare_cached(LEAVE)?;
         let left = leave.query_row(params![name, token], |row| {
             let client = ClientId(row.get::<_, i64>(1)?.cast_unsigned());
@@ -272,7 +268,8 @@ impl Tickets {
     }
 }
 
-fn anybody(verbs: &Verbs<'_>, name: &[u8]) -> rusqlite::Result<bool> {
+/// Whether there is a queue.
+pub(super) fn anybody(verbs: &Verbs<'_>, name: &[u8]) -> rusqlite::Result<bool> {
     verbs.connection.prepare_cached(ANYBODY)?.exists([name])
 }
 

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::queue::Queue;
+use super::queue::{self, Queue};
 use super::wake::Switchboard;
 use crate::node::{Answer, ClientId, Record, Request, Verb};
 use crate::runtime::Moment;
@@ -68,9 +68,12 @@ impl Verbs<'_> {
             Verb::Release { token, .. } => {
                 let token = token.text();
                 let mine = self.release(name, &token)?;
-                queue.leave(self, name, &token)?;
-                if mine {
-                    queue.pass_on(self, name, None)?;
+                // Most of the time there is no queue.
+                if queue::anybody(self, name)? {
+                    queue.leave(self, name, &token)?;
+                    if mine {
+                        queue.pass_on(self, name, None)?;
+                    }
                 }
                 mine
             }
