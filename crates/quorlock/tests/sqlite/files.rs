@@ -85,12 +85,15 @@ async fn a_file_of_something_else_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_file_of_a_newer_version_is_refused() {
-    let place = Place::new();
-    place.locker().await;
-    place.sql().pragma_update(None, "user_version", 3).unwrap();
-    let why = refusal(&place.file).await;
-    assert!(why.contains("its version is 3") && why.contains("newest program"), "{why}");
+async fn a_file_of_another_version_is_refused() {
+    for (version, remedy) in [(3, "newest program"), (1, "end the older programs")] {
+        let place = Place::new();
+        place.locker().await;
+        place.sql().pragma_update(None, "user_version", version).unwrap();
+        let why = refusal(&place.file).await;
+        assert!(why.contains(&format!("its version is {version}")), "{why}");
+        assert!(why.contains(remedy), "{why}");
+    }
 }
 
 /// Whatever a crash of the machine has left of it.
@@ -115,8 +118,7 @@ async fn a_file_of_another_boot_is_made_anew() {
         let sql = place.sql();
         let boot: String = sql.query_row("SELECT id FROM boot", [], |row| row.get(0)).unwrap();
         assert_eq!(boot, fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim());
-        let state: String =
-            sql.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        let state: String = sql.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(state, "ok", "{damage:?}");
     }
 }

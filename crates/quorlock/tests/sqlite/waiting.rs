@@ -5,10 +5,10 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use quorlock::Settings;
 use quorlock::node::TicketNumber::New;
 use quorlock::node::{self, ClientId};
 use quorlock::runtime::{Runtime, TokioRuntime};
-use quorlock::Settings;
 use quorlock_testkit::conformance::{Client, owner};
 use quorlock_testkit::{DEADLINE, eventually, eventually_async};
 

@@ -291,18 +291,15 @@ fn content_in(file: &Transaction<'_>, boot: &str) -> Result<Content, Trouble> {
     let number = |pragma| file.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     let (application, version) = (number("application_id")?, number("user_version")?);
     if application == APPLICATION_ID {
-        // Nothing but the right answer counts: after a crash it may be anything.
+        // After a crash of the machine the answer may be anything, but not the id of this boot.
         let id = "SELECT id FROM boot LIMIT 1";
         let id = file.query_row(id, [], |row| row.get::<_, String>(0)).optional();
         return match id {
-            Ok(Some(id)) if id == boot && version == SCHEMA_VERSION => Ok(Content::Locks),
             Err(error) if is_busy(&error) => Err(Trouble::Busy),
-            _ if version != SCHEMA_VERSION => Err(unfit(
-                format!("its version is {version}, and this program knows {SCHEMA_VERSION}"),
-                "use the newest program everywhere, or name another file",
-            )
-            .into()),
-            _ => Ok(Content::Past),
+            Ok(Some(id)) if id != boot => Ok(Content::Past),
+            _ if version != SCHEMA_VERSION => Err(other_version(version).into()),
+            Ok(Some(_)) => Ok(Content::Locks),
+            Ok(None) | Err(_) => Ok(Content::Past),
         };
     }
     let count = "SELECT count(*) FROM sqlite_schema";
@@ -311,6 +308,14 @@ fn content_in(file: &Transaction<'_>, boot: &str) -> Result<Content, Trouble> {
         return Ok(Content::Nothing);
     }
     Err(unfit("it is the database of another program", "name another file").into())
+}
+
+fn other_version(version: i32) -> Failure {
+    let problem = format!("its version is {version}, and this program knows {SCHEMA_VERSION}");
+    if version > SCHEMA_VERSION {
+        return unfit(problem, "use the newest program everywhere, or name another file");
+    }
+    unfit(problem, "end the older programs that use it, then remove it; or name another file")
 }
 
 #[cfg(test)]

@@ -370,3 +370,118 @@ impl std::fmt::Debug for Desk {
         f.debug_struct("Desk").field("client", &self.client).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::address::Address;
+    use super::*;
+    use crate::name::Name;
+    use crate::node::{Failure, Request, Round, Setting, Ticket, TicketNumber};
+    use crate::runtime::{Moment, TokioRuntime};
+    use crate::settings::Settings;
+    use crate::token::Token;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    /// Somebody who asks for a lock, and does not care for the answer.
+    struct Asking {
+        name: Name,
+        token: Token,
+        sent: Moment,
+        ticket: Option<Ticket>,
+    }
+
+    impl Round for Asking {
+        fn request(&self, _node: usize) -> Request<'_> {
+            let token = &self.token;
+            let verb = match self.ticket {
+                Some(ticket) => Verb::Wait { token, ttl: TTL, ticket, yielding: false },
+                None => Verb::Release { token, until: None },
+            };
+            Request { name: &self.name, sent: self.sent, verb }
+        }
+
+        fn cast(self: Arc<Self>, _node: usize, _answer: Answer) {}
+        fn overdue(self: Arc<Self>, _node: usize, _why: Failure) {}
+    }
+
+    struct Deaf;
+
+    impl Inbox for Deaf {
+        fn granted(&self, _node: usize, _grant: Grant) {}
+        fn interrupted(&self, _node: usize) {}
+    }
+
+    fn desk(url: &str) -> (Arc<Desk>, Arc<Deaf>) {
+        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
+        let client = ClientId::random(&*runtime);
+        let (settings, servers) = (Settings::default(), Arc::default());
+        let setting = Setting { settings, runtime, servers, client };
+        let address = Address::parse(0, url).unwrap();
+        let desk = Arc::new(Desk::new(&setting.runtime, client));
+        let deaf = Arc::new(Deaf);
+        desk.listen(client, 0, Arc::downgrade(&deaf) as Weak<dyn Inbox>);
+        desk.open(OpenFile::open(&address, &setting).unwrap());
+        (desk, deaf)
+    }
+
+    fn call(desk: &Desk, token: Token, waiter: Option<u64>) -> Call {
+        let number = TicketNumber::New(1);
+        let ticket = waiter.map(|waiter| Ticket { client: desk.client, waiter, number });
+        let sent = desk.runtime.now();
+        Call::new(Arc::new(Asking { name: Name::new("a").unwrap(), token, sent, ticket }), 0)
+    }
+
+    /// It was there when the record became its own, and not any more when it was to be told.
+    #[tokio::test]
+    async fn whoever_dies_before_the_word_comes_does_not_keep_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("locks.db").display());
+        let desks = [desk(&url), desk(&url), desk(&url)];
+        let tokens = [(); 3].map(|()| Token::random(&TokioRuntime::current()));
+        for ((desk, _), token) in desks.iter().zip(tokens) {
+            desk.serve([&call(desk, token, Some(1))]).unwrap();
+        }
+        let [(here, _), (dead, _), (next, _)] = &desks;
+        let holder = || {
+            let open = locked(&here.open);
+            let holder = "SELECT token FROM lock WHERE name = x'61'";
+            let connection = &open.as_ref().unwrap().file.connection;
+            connection.query_row(holder, [], |row| row.get::<_, Vec<u8>>(0)).unwrap()
+        };
+        {
+            let mut open = locked(&here.open);
+            let open = open.as_mut().unwrap();
+            open.file.connection.execute_batch(BEGIN).unwrap();
+            let mut words = Vec::new();
+            let release = call(here, tokens[0], None);
+            open.outcome(here, [&release], &mut words).unwrap();
+            open.file.connection.execute_batch(COMMIT).unwrap();
+            dead.close();
+            open.send(here, words);
+        }
+        assert_eq!(holder(), *tokens[2].text());
+        let grants = locked(&next.open).as_mut().unwrap().look(next).unwrap();
+        assert_eq!(grants.len(), 1);
+    }
+
+    /// Whoever was at the desk when word came has not seen it.
+    #[tokio::test]
+    async fn word_that_comes_while_the_desk_is_taken_is_looked_at_after_that() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("locks.db").display());
+        let ((here, _), (there, _deaf)) = (desk(&url), desk(&url));
+        let tokens = [(); 2].map(|()| Token::random(&TokioRuntime::current()));
+        here.serve([&call(&here, tokens[0], Some(1))]).unwrap();
+        there.serve([&call(&there, tokens[1], Some(1))]).unwrap();
+        let taken = locked(&there.open);
+        here.serve([&call(&here, tokens[0], None)]).unwrap();
+        there.look();
+        assert!(there.word_came.load(Ordering::SeqCst));
+        assert!(there.serve_with(taken, []).is_ok());
+        assert!(!there.word_came.load(Ordering::SeqCst));
+        assert!(locked(&there.open).as_ref().unwrap().tickets.is_empty(), "it is told");
+    }
+}

@@ -127,7 +127,8 @@ impl Queue<'_> {
         let mut number = 0;
         if !alone {
             number = self.join(verbs, request, token, ttl, ticket)?;
-            let standing = Standing { name: request.name.clone(), token: *token, sent: request.sent };
+            let standing =
+                Standing { name: request.name.clone(), token: *token, sent: request.sent };
             self.tickets.0.insert(ticket.waiter, standing);
         }
         if record.is_none() && (alone || self.pass_on(verbs, name, Some(token))? != Turn::Another) {

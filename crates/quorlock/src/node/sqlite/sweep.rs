@@ -74,7 +74,12 @@ impl Broom {
         let mut some = verbs.connection.prepare_cached(SOME_TICKETS)?;
         let row = |row: &rusqlite::Row<'_>| {
             let client = ClientId(row.get::<_, i64>(3)?.cast_unsigned());
-            Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, i64>(1)?, row.get::<_, Vec<u8>>(2)?, client))
+            Ok((
+                row.get::<_, Vec<u8>>(0)?,
+                row.get::<_, i64>(1)?,
+                row.get::<_, Vec<u8>>(2)?,
+                client,
+            ))
         };
         let rows = some.query_map(params![self.tickets_from, count(TICKETS)], row)?;
         let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;

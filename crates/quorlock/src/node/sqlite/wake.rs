@@ -10,6 +10,7 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixDatagram;
@@ -121,6 +122,8 @@ impl Ear {
 
 impl Drop for Ear {
     fn drop(&mut self) {
+        // The task that waits for it may have it a little longer: nobody is to be heard by that.
+        let _closed = self.socket.shutdown(Shutdown::Both);
         let _gone = unlinkat(&self.directory, self.client.to_string(), AtFlags::empty());
     }
 }
