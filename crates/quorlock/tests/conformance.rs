@@ -1,5 +1,6 @@
 //! Every kind of node does the same: the conformance suite on each of them.
 
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -95,14 +96,19 @@ impl Backend for File {
     }
 
     fn tells(&self) -> bool {
-        false
+        true
     }
 
-    async fn gone(&self, _client: ClientId) {}
+    async fn gone(&self, client: ClientId) {
+        let socket = self.0.path().join("locks.db-wake").join(client.to_string());
+        let caller = UnixDatagram::unbound().expect("a socket");
+        eventually("nobody listens", async || caller.connect(&socket).is_err()).await;
+    }
 
     fn kept(&self) -> usize {
         let file = rusqlite::Connection::open(self.path()).expect("the file");
-        let count = file.query_row("SELECT count(*) FROM lock", [], |row| row.get::<_, u32>(0));
+        let count = "SELECT (SELECT count(*) FROM lock) + (SELECT count(*) FROM ticket)";
+        let count = file.query_row(count, [], |row| row.get::<_, u32>(0));
         count.expect("a number") as usize
     }
 }
