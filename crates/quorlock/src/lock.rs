@@ -14,7 +14,7 @@ use crate::drive::{AcquireRound, Candidacy, Claim, Defeated, ExtendRound, Inspec
 use crate::guard::Guard;
 use crate::line::{Entry, Seat, Turn};
 use crate::name::Name;
-use crate::node::FailureKind;
+use crate::node::{FailureKind, MAX_NOTE_BYTES};
 use crate::owner::Owner;
 use crate::runtime::{BoxFuture, Runtime};
 use crate::wish::Wish;
@@ -32,6 +32,8 @@ pub struct Lock {
     wish: Wish,
     /// Whether the owner may hold it by another process.
     from_elsewhere: bool,
+    /// What the holder says of itself.
+    note: Option<Arc<str>>,
 }
 
 impl Lock {
@@ -45,8 +47,10 @@ impl Lock {
                 least: Duration::ZERO,
                 owner: None,
                 keep: core.settings.keep(),
+                noted: false,
             },
             from_elsewhere: false,
+            note: None,
         }
     }
 
@@ -97,6 +101,19 @@ impl Lock {
         self
     }
 
+    /// Leaves a note on the nodes for people who ask who holds it, at most [`MAX_NOTE_BYTES`] long:
+    /// whoever can [inspect](crate::Locker::inspect) the lock can read it, so no secrets.
+    ///
+    /// It is kept while the lock is, and goes with it. That takes one more command for each node with
+    /// each step, which nobody waits for and nothing depends on. An owner's further guards, here or in
+    /// other processes, change nothing about the note of the first. An empty one is none.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        let note: String = note.into();
+        self.wish.noted = !note.is_empty();
+        self.note = self.wish.noted.then(|| note.into());
+        self
+    }
+
     pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
         Arc::clone(&self.core.runtime)
     }
@@ -104,7 +121,8 @@ impl Lock {
     /// The same for another name.
     pub(crate) fn also(&self, name: Name) -> Self {
         let Self { wait, wish, from_elsewhere, .. } = *self;
-        Self { core: Arc::clone(&self.core), name: Ok(name), wait, wish, from_elsewhere }
+        let (core, note) = (Arc::clone(&self.core), self.note.clone());
+        Self { core, name: Ok(name), wait, wish, from_elsewhere, note }
     }
 
     /// Begins, with a waiting time that has run since then.
@@ -115,6 +133,12 @@ impl Lock {
     fn check(&self, name: &Name) -> Result<(), Error> {
         self.core.settings.check_ttl(self.wish.ttl)?;
         self.core.settings.check_keep(self.wish.keep)?;
+        if let Some(note) = self.note.as_ref().filter(|note| note.len() > MAX_NOTE_BYTES) {
+            return Err(Error::misuse(
+                format!("the note for the lock {name} is {} bytes long", note.len()),
+                format!("use at most {MAX_NOTE_BYTES} bytes"),
+            ));
+        }
         let most = self.core.terms(self.wish.ttl).validity();
         let most = self.wish.keep.max_hold.map_or(most, |hold| hold.min(most));
         if self.wish.least >= most {
@@ -212,6 +236,10 @@ impl Locking {
     fn hold(&mut self, claim: Arc<Claim>) -> Poll<Result<Guard, Error>> {
         self.stage = Stage::Over;
         self.lock.core.front_holds(&claim);
+        if let Some(note) = &self.lock.note {
+            claim.set_note(note);
+            claim.describe();
+        }
         Poll::Ready(Ok(Guard::new(claim)))
     }
 
@@ -229,7 +257,11 @@ impl Locking {
         let turn = match stage {
             Stage::New | Stage::GivingUp(..) | Stage::Over => return,
             Stage::Seated(seat) => return core.get_up(name, &seat),
-            Stage::Recognizing(_) | Stage::Borrowing(..) => Turn::Front(None),
+            Stage::Recognizing(_) => Turn::Front(None),
+            Stage::Borrowing(claim, _) => {
+                claim.forget();
+                Turn::Front(None)
+            }
             Stage::Asking(round) => match round.abandon() {
                 None => Turn::Front(None),
                 Some(claim) => {
@@ -370,7 +402,10 @@ impl Locking {
                     return Some(self.hold(claim));
                 }
                 // It has just been released, or cannot be known: as any other then.
-                Poll::Ready(Err(_)) => self.ask(name),
+                Poll::Ready(Err(_)) => {
+                    claim.forget();
+                    self.ask(name);
+                }
             },
             Stage::Asking(round) => match round.poll(cx) {
                 Poll::Pending => return Some(Poll::Pending),

@@ -102,8 +102,12 @@ impl Backend for File {
 
     fn kept(&self) -> usize {
         let file = rusqlite::Connection::open(self.path()).expect("the file");
-        let count = file.query_row("SELECT count(*) FROM lock", [], |row| row.get::<_, u32>(0));
-        count.expect("a number") as usize
+        let count = |table| {
+            let count = format!("SELECT count(*) FROM {table}");
+            file.query_row(&count, [], |row| row.get::<_, u32>(0)).map(|count| count as usize)
+        };
+        // There is no table of notes before the first note.
+        count("lock").expect("a number") + count("note").unwrap_or(0)
     }
 }
 

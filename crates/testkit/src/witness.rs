@@ -38,6 +38,12 @@ pub enum Asked {
     Release,
     /// To say who holds it.
     Inspect,
+    /// To keep a note about the holder, or to drop it.
+    Describe,
+    /// To drop it, whoever's it is.
+    Break,
+    /// To say what it holds.
+    List,
 }
 
 impl Witness {
@@ -110,6 +116,9 @@ impl Node for Witness {
             Verb::Wait { .. } => Asked::Wait,
             Verb::Release { .. } => Asked::Release,
             Verb::Inspect => Asked::Inspect,
+            Verb::Describe { .. } => Asked::Describe,
+            Verb::Break { .. } => Asked::Break,
+            Verb::List { .. } => Asked::List,
         };
         let (call, meanwhile) = {
             let mut state = self.state();

@@ -34,7 +34,7 @@
 //!
 //! Files: `address` reads the URL and knows the default file, `connect` opens the file and refuses
 //! those that would not keep a lock, `worker` is the thread, `watch` looks after the calls
-//! meanwhile, `verbs` is the SQL, `error` gives remedies.
+//! meanwhile, `verbs` is the SQL, `notes` what lies beside the locks, `error` gives remedies.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("the feature sqlite needs Linux, for its boot id; use a Redis node elsewhere");
@@ -42,6 +42,7 @@ compile_error!("the feature sqlite needs Linux, for its boot id; use a Redis nod
 mod address;
 mod connect;
 mod error;
+mod notes;
 mod verbs;
 mod watch;
 mod worker;

@@ -3,7 +3,11 @@
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
 use super::error::{Trouble, broken, rejected};
-use crate::node::{Answer, Call, Queued, Record, Request, TicketNumber, Verb};
+use super::notes;
+use crate::name::Name;
+use crate::node::{
+    Answer, Call, Holder, Listed, Queued, Record, Request, Seen, TicketNumber, Verb, noted,
+};
 use crate::runtime::Moment;
 
 /// What the verbs work on. `boot` comes before `expires_ns` in the index so that records of
@@ -41,6 +45,15 @@ const SWEEP: &str = "
         LIMIT ?3
     )";
 
+/// The names of live records whose tokens are of this library, from one on.
+const LIST: &str = "
+    SELECT name FROM lock
+    WHERE name > ?1 AND boot = ?2 AND expires_ns > ?3 AND substr(token, 1, 3) = CAST('ql:' AS BLOB)
+    ORDER BY name LIMIT ?4";
+
+/// So many names are read at once.
+const NAMES_PER_LIST: usize = 256;
+
 /// So many dead records are removed for each one that is stored. More than one, so that names that
 /// are never used again do not pile up; few, so that no lock pays for many others.
 const SWEPT_PER_GRANT: i64 = 2;
@@ -48,6 +61,7 @@ const SWEPT_PER_GRANT: i64 = 2;
 /// The statements, ready to run on one connection.
 #[derive(Debug)]
 pub(super) struct Verbs<'c> {
+    connection: &'c Connection,
     boot: &'c str,
     begin: Statement<'c>,
     commit: Statement<'c>,
@@ -61,6 +75,7 @@ pub(super) struct Verbs<'c> {
 impl<'c> Verbs<'c> {
     pub(super) fn prepare(connection: &'c Connection, boot: &'c str) -> Result<Self, Trouble> {
         Ok(Self {
+            connection,
             boot,
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
@@ -143,7 +158,33 @@ impl<'c> Verbs<'c> {
                 }
                 return Ok(Answer::Done);
             }
-            Verb::Inspect => return Ok(Answer::Seen(self.record(name, now)?)),
+            Verb::Inspect => {
+                let (record, noted) =
+                    (self.record(name, now)?, notes::read(self.connection, name)?);
+                return Ok(Answer::Seen(Seen::new(record, noted.as_deref(), None)));
+            }
+            Verb::Describe { token, note, keep } => {
+                let record = self.record(name, now)?;
+                if record.and_then(|record| record.token) != Some(*token) {
+                    return Ok(Answer::Refused);
+                }
+                if note.is_empty() {
+                    notes::remove(self.connection, name)?;
+                } else {
+                    let text = noted(Holder::of(&token.text()), note);
+                    let end = nanos(now.after(keep));
+                    notes::write(self.connection, name, &text, end, live_after)?;
+                }
+                1
+            }
+            Verb::Break { holder } => match self.token(name, now)? {
+                Some(token) if Holder::of(&token) == holder => {
+                    notes::remove(self.connection, name)?;
+                    self.release.execute(params![name, token, boot, live_after])?
+                }
+                _ => 0,
+            },
+            Verb::List { from } => return Ok(Answer::Listed(self.list(from, now)?)),
         };
         Ok(if changed == 0 { Answer::Refused } else { Answer::Done })
     }
@@ -155,6 +196,20 @@ impl<'c> Verbs<'c> {
             Ok(Record::new(token, Some(end.since(now))))
         });
         record.optional()
+    }
+
+    fn token(&mut self, name: &[u8], now: Moment) -> rusqlite::Result<Option<Vec<u8>>> {
+        let values = params![name, self.boot, nanos(now)];
+        self.inspect.query_row(values, |row| row.get(0)).optional()
+    }
+
+    fn list(&self, from: &[u8], now: Moment) -> rusqlite::Result<Listed> {
+        let mut list = self.connection.prepare(LIST)?;
+        let values = params![from, self.boot, nanos(now), NAMES_PER_LIST as i64];
+        let names = list.query_map(values, |row| row.get(0))?;
+        let names: Vec<Vec<u8>> = names.collect::<rusqlite::Result<_>>()?;
+        let next = names.last().filter(|_| names.len() == NAMES_PER_LIST).cloned();
+        Ok(Listed { names: names.iter().filter_map(|name| Name::new(name).ok()).collect(), next })
     }
 }
 
@@ -171,7 +226,7 @@ mod tests {
     fn no_verb_reads_more_than_it_needs() {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(SCHEMA).unwrap();
-        for verb in [ACQUIRE, EXTEND, RELEASE, INSPECT, SWEEP] {
+        for verb in [ACQUIRE, EXTEND, RELEASE, INSPECT, SWEEP, LIST] {
             let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {verb}")).unwrap();
             // Values do not matter for the plan.
             let values = vec![rusqlite::types::Null; explain.parameter_count()];
