@@ -14,7 +14,8 @@ use crate::drive::{AcquireRound, Candidacy, Claim, Defeated, ExtendRound, Inspec
 use crate::guard::Guard;
 use crate::line::{Entry, Seat, Turn};
 use crate::name::Name;
-use crate::node::{FailureKind, MAX_NOTE_BYTES};
+use crate::node::FailureKind;
+use crate::note::{MAX_NOTE_BYTES, Note};
 use crate::owner::Owner;
 use crate::runtime::{BoxFuture, Runtime};
 use crate::wish::Wish;
@@ -33,7 +34,7 @@ pub struct Lock {
     /// Whether the owner may hold it by another process.
     from_elsewhere: bool,
     /// What the holder says of itself.
-    note: Option<Arc<str>>,
+    note: Option<Box<str>>,
 }
 
 impl Lock {
@@ -101,8 +102,9 @@ impl Lock {
         self
     }
 
-    /// Leaves a note on the nodes for people who ask who holds it, at most [`MAX_NOTE_BYTES`] long:
-    /// whoever can [inspect](crate::Locker::inspect) the lock can read it, so no secrets.
+    /// Leaves a note on the nodes for people who ask who holds it, at most [`MAX_NOTE_BYTES`] long,
+    /// with the time of day at which it was taken. Whoever can [inspect](crate::Locker::inspect) the
+    /// lock can read it: no secrets.
     ///
     /// It is kept while the lock is, and goes with it. That takes one more command for each node with
     /// each step, which nobody waits for and nothing depends on. An owner's further guards, here or in
@@ -237,7 +239,7 @@ impl Locking {
         self.stage = Stage::Over;
         self.lock.core.front_holds(&claim);
         if let Some(note) = &self.lock.note {
-            claim.set_note(note);
+            claim.set_note(&Note::new(note, self.lock.core.runtime.wall()));
             claim.describe();
         }
         Poll::Ready(Ok(Guard::new(claim)))

@@ -78,6 +78,12 @@ impl Witness {
         self.state().meanwhile = Some((asked, Box::new(act)));
     }
 
+    /// Whether it keeps nothing: no record, queue or note.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.node.is_empty()
+    }
+
     /// What it was asked so far.
     #[must_use]
     pub fn asked(&self) -> Vec<Asked> {

@@ -12,6 +12,7 @@ use crate::error::{Error, Loss};
 use crate::line::{Passed, Turn};
 use crate::locked::locked;
 use crate::name::Name;
+use crate::note::Note;
 use crate::token::Token;
 use crate::watchdog::{Alarm, Place};
 use crate::wish::Wish;
@@ -69,7 +70,7 @@ struct Rare {
     loss: Option<Arc<Notify>>,
     /// The release that waits until all nodes have been asked to extend it.
     release: Option<Arc<ReleaseRound>>,
-    /// What the holder says of itself.
+    /// What the holder says of itself, as it lies on the nodes.
     note: Option<Arc<str>>,
 }
 
@@ -165,7 +166,7 @@ impl Claim {
         core: &Arc<Core>,
         name: Name,
         token: Token,
-        note: Option<&str>,
+        note: Option<&Note>,
     ) -> Arc<Self> {
         let (ttl, keep) = (core.settings.ttl, core.settings.keep());
         let owner = token.owner();
@@ -173,14 +174,14 @@ impl Claim {
         let valid_until = core.terms(ttl).valid_until(core.now());
         let claim = Self::new(core, name, token, wish, Origin::Resumed, valid_until);
         if let Some(note) = note {
-            claim.set_note(&note.into());
+            claim.set_note(note);
         }
         claim
     }
 
-    pub(crate) fn set_note(&self, note: &Arc<str>) {
+    pub(crate) fn set_note(&self, note: &Note) {
         if self.noted {
-            locked(&self.state).rare.get_or_insert_default().note = Some(Arc::clone(note));
+            locked(&self.state).rare.get_or_insert_default().note = Some(note.stored().into());
         }
     }
 

@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Holder, Record, Request, Round, Seen, Verb};
+use crate::note::Note;
 use crate::token::{OwnerId, Token};
 use quorlock_protocol::Moment;
 
@@ -107,8 +108,8 @@ pub struct NodeStatus {
     pub node: String,
     /// The record there, `None` if the name is free, or why the node could not be asked.
     pub record: Result<Option<Record>, Failure>,
-    /// What the holder of that record has said of itself.
-    pub note: Option<String>,
+    /// What the holder of that record says of itself.
+    pub note: Option<Note>,
     /// How many stand in the queue there; `None` if the node keeps none, or does not tell. Those of
     /// one process count as one.
     pub waiters: Option<u64>,
@@ -117,7 +118,10 @@ pub struct NodeStatus {
 impl NodeStatus {
     fn new(node: String, seen: Result<Seen, Failure>) -> Self {
         match seen {
-            Ok(Seen { record, note, waiters }) => Self { node, record: Ok(record), note, waiters },
+            Ok(Seen { record, note, waiters }) => {
+                let note = note.as_deref().map(Note::read);
+                Self { node, record: Ok(record), note, waiters }
+            }
             Err(failure) => Self { node, record: Err(failure), note: None, waiters: None },
         }
     }
@@ -170,23 +174,22 @@ impl Status {
         }
     }
 
-    /// What the holder has said of itself, by [`Lock::note`](crate::Lock::note). Whoever can write to
-    /// a node can put anything there.
+    /// What the holder says of itself, if it does.
     #[must_use]
-    pub fn note(&self) -> Option<&str> {
+    pub fn note(&self) -> Option<&Note> {
         let holder = self.holder()?;
         self.notes().find(|(record, _)| record.holder == holder).map(|(_, note)| note)
     }
 
     /// The note of the holder with this token, if any node has one.
-    pub(crate) fn note_of(&self, token: &Token) -> Option<&str> {
+    pub(crate) fn note_of(&self, token: &Token) -> Option<&Note> {
         self.notes().find(|(record, _)| record.token.as_ref() == Some(token)).map(|(_, note)| note)
     }
 
-    fn notes(&self) -> impl Iterator<Item = (&Record, &str)> {
+    fn notes(&self) -> impl Iterator<Item = (&Record, &Note)> {
         self.nodes.iter().filter_map(|node| {
             let record = node.record.as_ref().ok()?.as_ref();
-            record.zip(node.note.as_deref())
+            record.zip(node.note.as_ref())
         })
     }
 

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 pub use failure::{Failure, FailureKind};
 pub(crate) use seen::noted;
-pub use seen::{Listed, MAX_NOTE_BYTES, Seen};
+pub use seen::{Listed, MAX_NOTED_BYTES, Seen};
 pub(crate) use url::Setting;
 pub use url::open;
 
@@ -208,7 +208,7 @@ pub enum Verb<'a> {
     Describe {
         /// The owner.
         token: &'a Token,
-        /// What to tell whoever looks.
+        /// What to tell whoever looks, at most [`MAX_NOTED_BYTES`] long.
         note: &'a str,
         /// How long to keep it.
         keep: Duration,

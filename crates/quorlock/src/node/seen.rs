@@ -2,16 +2,17 @@
 
 use super::{Holder, Record};
 use crate::name::Name;
+use crate::note::MAX_NOTE_BYTES;
 
-/// The longest note, in bytes.
-pub const MAX_NOTE_BYTES: usize = 512;
+/// The longest note that a node is asked to keep, in bytes: some more than a holder may say.
+pub const MAX_NOTED_BYTES: usize = MAX_NOTE_BYTES + 32;
 
 /// A lock as one node sees it, with what lies beside its record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Who holds it; `None` if the name is free.
     pub record: Option<Record>,
-    /// What the holder has said of itself.
+    /// The note of the holder.
     pub note: Option<String>,
     /// How many stand in its queue; `None` if the node keeps none, or does not tell.
     pub waiters: Option<u64>,
@@ -34,7 +35,7 @@ pub(crate) fn noted(holder: Holder, note: &str) -> String {
 fn read(noted: &[u8], of: Holder) -> Option<String> {
     let note = noted.strip_prefix(of.to_string().as_bytes())?.strip_prefix(b" ")?;
     // Whoever else can write to the node may have put anything here.
-    let note = &note[..note.len().min(MAX_NOTE_BYTES)];
+    let note = &note[..note.len().min(MAX_NOTED_BYTES)];
     Some(String::from_utf8_lossy(note).into_owned())
 }
 
@@ -60,7 +61,7 @@ mod tests {
         assert_eq!(seen(record(b"b"), &kept), None, "of somebody before");
         assert_eq!(seen(None, &kept), None, "of nobody");
         assert_eq!(seen(record(b"a"), "anything"), None);
-        let long = noted(Holder::of(b"a"), &"x".repeat(MAX_NOTE_BYTES + 1));
-        assert_eq!(seen(record(b"a"), &long).map(|note| note.len()), Some(MAX_NOTE_BYTES));
+        let long = noted(Holder::of(b"a"), &"x".repeat(MAX_NOTED_BYTES + 1));
+        assert_eq!(seen(record(b"a"), &long).map(|note| note.len()), Some(MAX_NOTED_BYTES));
     }
 }

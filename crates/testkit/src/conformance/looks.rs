@@ -2,8 +2,9 @@
 
 #![expect(clippy::missing_panics_doc, reason = "that is what a case is for")]
 
+use quorlock::Name;
+use quorlock::node::MAX_NOTED_BYTES;
 use quorlock::node::TicketNumber::New;
-use quorlock::{MAX_NOTE_BYTES, Name};
 
 use super::client::{Client, open};
 use super::probe::owner;
@@ -16,7 +17,7 @@ pub async fn a_note_is_kept_beside_the_record_and_goes_with_an_empty_one(backend
     let holder = owner("noted");
     assert!(holder.acquire(&node, LONG).is_done().await);
     assert_eq!(holder.looked(&other).await.note, None);
-    let longest = "ä".repeat(MAX_NOTE_BYTES / 2);
+    let longest = "ä".repeat(MAX_NOTED_BYTES / 2);
     for note in ["who, where", &longest, "#00000000 '\"\n"] {
         assert!(holder.describe(&node, note).is_done().await);
         assert_eq!(holder.looked(&other).await.note.as_deref(), Some(note));

@@ -45,10 +45,12 @@ const SWEEP: &str = "
         LIMIT ?3
     )";
 
-/// The names of live records whose tokens are of this library, from one on.
+/// The names of live records whose tokens are of this library, from one on. The `+` keeps SQLite from
+/// going by their ends instead, which would read and sort all of them.
 const LIST: &str = "
     SELECT name FROM lock
-    WHERE name > ?1 AND boot = ?2 AND expires_ns > ?3 AND substr(token, 1, 3) = CAST('ql:' AS BLOB)
+    WHERE name > ?1 AND +boot = ?2 AND +expires_ns > ?3
+        AND substr(token, 1, 3) = CAST('ql:' AS BLOB)
     ORDER BY name LIMIT ?4";
 
 /// So many names are read at once.
