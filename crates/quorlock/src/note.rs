@@ -7,7 +7,7 @@ pub const MAX_NOTE_BYTES: usize = 512;
 
 /// What a holder says of itself, for people who ask: see [`Lock::note`](crate::Lock::note). Whoever
 /// can write to a node can put anything there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Note {
     /// The words of the holder.
