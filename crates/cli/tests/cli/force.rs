@@ -13,6 +13,9 @@ fn without_a_terminal_it_has_to_be_confirmed() {
     let nodes = Nodes::start(3);
     let mut run = Running::start(nodes.quorlock("run").args(HOLD));
     assert_eq!(run.line(), "in");
+    quorlock_testkit::eventually("every node has the lock and its note", || {
+        nodes.holding("x") == 3 && nodes.holding("x:quorlock:holder") == 3
+    });
     let asked = outcome(nodes.quorlock("release").args(["--force", "x"]));
     assert_eq!((asked.code, &*asked.stdout), (Some(78), ""), "{asked:?}");
     assert!(asked.stderr.contains("--yes") && asked.stderr.contains(", sh, since "), "{asked:?}");
