@@ -4,19 +4,28 @@
 //!   args ──▶ plan ──┬──▶ run ──▶ group     the command, and everything it starts
 //!                   │     ├────▶ signals   passed on to the group
 //!                   │     └────▶ grace     what the group gets to end in
-//!                   └──▶ status            who holds a lock
+//!                   ├──▶ acquire, extend, release   the same in steps, for scripts
+//!                   └──▶ status, list      who holds locks
 //! ```
 
+mod acquire;
 mod args;
 mod duration;
 mod exit;
+mod extend;
 mod grace;
 mod group;
+mod list;
+mod note;
 mod plan;
+mod release;
 mod run;
 mod signals;
 mod status;
 mod stderr;
+mod stdout;
+mod time;
+mod token;
 mod warnings;
 
 use std::process::ExitCode;
@@ -47,7 +56,11 @@ fn execute(args: Args) -> Result<u8, Failed> {
     let code = runtime.block_on(async {
         match &plan {
             Plan::Run(plan) => run::run(plan).await,
+            Plan::Acquire(plan) => acquire::acquire(plan).await,
+            Plan::Extend(plan) => extend::extend(plan).await,
+            Plan::Release(plan) => release::release(plan).await,
             Plan::Status(plan) => status::status(plan).await,
+            Plan::List(plan) => list::list(plan).await,
         }
     });
     // Looking a host name up may take long, and nobody needs the answer any more.

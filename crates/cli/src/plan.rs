@@ -6,15 +6,24 @@ use std::time::Duration;
 
 use quorlock::{Error, Locker, Settings};
 
+use crate::acquire::Acquire;
 use crate::args::{Action, Args, ClusterArgs, RunArgs, StatusArgs};
 use crate::duration::shown;
 use crate::exit::{self, Failed};
+use crate::extend::Extend;
 use crate::grace;
+use crate::list::List;
+use crate::note;
+use crate::release::Release;
 
 /// What is to be done.
 pub(crate) enum Plan {
     Run(Run),
+    Acquire(Acquire),
+    Extend(Extend),
+    Release(Release),
     Status(Status),
+    List(List),
 }
 
 /// A command to be run under a lock.
@@ -25,6 +34,8 @@ pub(crate) struct Run {
     pub(crate) wait: Option<Duration>,
     /// The exit code if it is taken and nobody waits.
     pub(crate) taken_code: u8,
+    /// What others may know of this holder.
+    pub(crate) note: String,
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
 }
@@ -33,6 +44,9 @@ pub(crate) struct Run {
 pub(crate) struct Status {
     pub(crate) cluster: Cluster,
     pub(crate) name: OsString,
+    pub(crate) json: bool,
+    /// Whether to look again and again.
+    pub(crate) watch: bool,
 }
 
 /// The nodes, and the terms on which locks live there. Not `Debug`: the URLs may hold passwords.
@@ -46,6 +60,10 @@ impl Plan {
     pub(crate) fn new(args: Args) -> Result<Self, Failed> {
         match args.action {
             Action::Run(args) => Run::new(args).map(Self::Run),
+            Action::Acquire(args) => Acquire::new(args).map(Self::Acquire),
+            Action::Extend(args) => Extend::new(args).map(Self::Extend),
+            Action::Release(args) => Release::new(args).map(Self::Release),
+            Action::List(args) => List::new(args).map(Self::List),
             Action::Status(args) => Status::new(args).map(Self::Status),
         }
     }
@@ -64,6 +82,7 @@ impl Run {
             name: args.name,
             wait: if args.nonblock { Some(Duration::ZERO) } else { args.wait },
             taken_code: args.conflict_exit_code,
+            note: note::of_this_process(&args.note, &program)?,
             program,
             args: command.collect(),
         })
@@ -73,12 +92,12 @@ impl Run {
 impl Status {
     fn new(args: StatusArgs) -> Result<Self, Failed> {
         let cluster = Cluster::new(args.cluster, Settings::default().ttl)?;
-        Ok(Self { cluster, name: args.name })
+        Ok(Self { cluster, name: args.name, json: args.json, watch: args.watch })
     }
 }
 
 impl Cluster {
-    fn new(args: ClusterArgs, ttl: Duration) -> Result<Self, Failed> {
+    pub(crate) fn new(args: ClusterArgs, ttl: Duration) -> Result<Self, Failed> {
         let urls = if args.nodes.is_empty() {
             vec![quorlock::node::sqlite::default_url()?]
         } else {
@@ -89,8 +108,8 @@ impl Cluster {
             return Err(Failed::new(
                 exit::MISUSE,
                 format!(
-                    "a TTL of {} is above the maximum of {}; use a shorter one, for it is extended \
-                     as long as the command runs",
+                    "a TTL of {} is above the maximum of {}; use a shorter one, and extend it, as \
+                     quorlock run does by itself",
                     shown(ttl),
                     shown(most)
                 ),

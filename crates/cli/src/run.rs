@@ -46,7 +46,7 @@ async fn run_locked(
 ) -> Result<u8, Failed> {
     let ttl = plan.cluster.ttl;
     // With less than that it might be too late for the first extension.
-    let mut lock = locker.lock(plan.name.as_bytes()).at_least(ttl / 3);
+    let mut lock = locker.lock(plan.name.as_bytes()).at_least(ttl / 3).note(&*plan.note);
     if let Some(wait) = plan.wait {
         lock = lock.wait(wait);
     }

@@ -15,6 +15,7 @@ use crate::guard::Guard;
 use crate::line::{Entry, Seat, Turn};
 use crate::name::Name;
 use crate::node::FailureKind;
+use crate::note::{MAX_NOTE_BYTES, Note};
 use crate::owner::Owner;
 use crate::runtime::{BoxFuture, Runtime};
 use crate::wish::Wish;
@@ -32,6 +33,8 @@ pub struct Lock {
     wish: Wish,
     /// Whether the owner may hold it by another process.
     from_elsewhere: bool,
+    /// What the holder says of itself.
+    note: Option<Box<str>>,
 }
 
 impl Lock {
@@ -45,8 +48,10 @@ impl Lock {
                 least: Duration::ZERO,
                 owner: None,
                 keep: core.settings.keep(),
+                noted: false,
             },
             from_elsewhere: false,
+            note: None,
         }
     }
 
@@ -97,6 +102,20 @@ impl Lock {
         self
     }
 
+    /// Leaves a note on the nodes for people who ask who holds it, at most [`MAX_NOTE_BYTES`] long,
+    /// with the time of day at which it was taken. Whoever can [inspect](crate::Locker::inspect) the
+    /// lock can read it: no secrets.
+    ///
+    /// It is kept while the lock is, and goes with it. That takes one more command for each node with
+    /// each step, which nobody waits for and nothing depends on. An owner's further guards, here or in
+    /// other processes, change nothing about the note of the first. An empty one is none.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        let note: String = note.into();
+        self.wish.noted = !note.is_empty();
+        self.note = self.wish.noted.then(|| note.into());
+        self
+    }
+
     pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
         Arc::clone(&self.core.runtime)
     }
@@ -104,7 +123,8 @@ impl Lock {
     /// The same for another name.
     pub(crate) fn also(&self, name: Name) -> Self {
         let Self { wait, wish, from_elsewhere, .. } = *self;
-        Self { core: Arc::clone(&self.core), name: Ok(name), wait, wish, from_elsewhere }
+        let (core, note) = (Arc::clone(&self.core), self.note.clone());
+        Self { core, name: Ok(name), wait, wish, from_elsewhere, note }
     }
 
     /// Begins, with a waiting time that has run since then.
@@ -120,6 +140,12 @@ impl Lock {
     fn check(&self, name: &Name) -> Result<(), Error> {
         self.core.settings.check_ttl(self.wish.ttl)?;
         self.core.settings.check_keep(self.wish.keep)?;
+        if let Some(note) = self.note.as_ref().filter(|note| note.len() > MAX_NOTE_BYTES) {
+            return Err(Error::misuse(
+                format!("the note for the lock {name} is {} bytes long", note.len()),
+                format!("use at most {MAX_NOTE_BYTES} bytes"),
+            ));
+        }
         let most = self.core.terms(self.wish.ttl).validity();
         let most = self.wish.keep.max_hold.map_or(most, |hold| hold.min(most));
         if self.wish.least >= most {
@@ -217,6 +243,10 @@ impl Locking {
     fn hold(&mut self, claim: Arc<Claim>) -> Poll<Result<Guard, Error>> {
         self.stage = Stage::Over;
         self.lock.core.front_holds(&claim);
+        if let Some(note) = &self.lock.note {
+            claim.set_note(&Note::new(note, self.lock.core.runtime.wall()));
+            claim.describe();
+        }
         Poll::Ready(Ok(Guard::new(claim)))
     }
 
@@ -241,7 +271,7 @@ impl Locking {
             Stage::Seated(seat) => return core.get_up(name, &seat),
             Stage::Recognizing(_) => Turn::Front(None),
             Stage::Borrowing(claim, _) => {
-                claim.give_back();
+                claim.forget();
                 Turn::Front(None)
             }
             Stage::Asking(round) => match round.abandon() {
@@ -390,7 +420,7 @@ impl Locking {
                 }
                 // It has just been released, or cannot be known: as any other then.
                 Poll::Ready(Err(_)) => {
-                    claim.give_back();
+                    claim.forget();
                     self.ask(name);
                 }
             },

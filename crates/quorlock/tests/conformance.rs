@@ -107,9 +107,13 @@ impl Backend for File {
 
     fn kept(&self) -> usize {
         let file = rusqlite::Connection::open(self.path()).expect("the file");
-        let count = "SELECT (SELECT count(*) FROM lock) + (SELECT count(*) FROM ticket)";
-        let count = file.query_row(count, [], |row| row.get::<_, u32>(0));
-        count.expect("a number") as usize
+        let count = |table| {
+            let count = format!("SELECT count(*) FROM {table}");
+            file.query_row(&count, [], |row| row.get::<_, u32>(0)).map(|count| count as usize)
+        };
+        let count_of = |table| count(table).expect("a number");
+        // There is no table of notes before the first note.
+        count_of("lock") + count_of("ticket") + count("note").unwrap_or(0)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use super::ClusterArgs;
+use super::{ClusterArgs, NoteArgs};
 use crate::duration;
 use crate::exit;
 
@@ -63,6 +63,9 @@ pub(crate) struct RunArgs {
     #[arg(short = 'E', long, value_name = "CODE", requires = "nonblock")]
     #[arg(default_value_t = exit::TAKEN)]
     pub(crate) conflict_exit_code: u8,
+
+    #[command(flatten)]
+    pub(crate) note: NoteArgs,
 
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,

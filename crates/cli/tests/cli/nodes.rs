@@ -11,7 +11,10 @@ use quorlock_testkit::{RedisServer, Reply, eventually, servers};
 pub(crate) fn quorlock() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_quorlock")]);
-    command.env_remove("QUORLOCK_NODES").env_remove("QUORLOCK_LOG").stdin(Stdio::null());
+    for setting in ["NODES", "LOG", "NOTE", "TOKEN"] {
+        command.env_remove(format!("QUORLOCK_{setting}"));
+    }
+    command.stdin(Stdio::null());
     command
 }
 

@@ -313,7 +313,9 @@ impl Candidacy {
                     state.said.forget(node);
                     state.standing.queued(node, sent, Queueing { number, free_at, told });
                 }
-                Answer::Refused | Answer::Seen(_) => state.standing.missed(node),
+                Answer::Refused | Answer::Seen(_) | Answer::Listed(_) => {
+                    state.standing.missed(node);
+                }
                 Answer::Failed(why) => {
                     state.said.miss(node, why);
                     state.standing.missed(node);

@@ -55,8 +55,9 @@
 //!
 //! Files: `address` reads the URL and knows the default file, `connect` opens the file and refuses
 //! those that would not keep a lock, `desk` serves calls, `worker` is the thread, `watch` looks after
-//! the calls meanwhile, `verbs` and `queue` are the SQL, `sweep` removes what nobody comes back for,
-//! `wake` brings word to other processes, `error` gives remedies.
+//! the calls meanwhile, `verbs` and `queue` are the SQL, `notes` what holders say of themselves,
+//! `sweep` removes what nobody comes back for, `wake` brings word to other processes, `error` gives
+//! remedies.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("the feature sqlite needs Linux, for its boot id; use a Redis node elsewhere");
@@ -65,6 +66,7 @@ mod address;
 mod connect;
 mod desk;
 mod error;
+mod notes;
 mod queue;
 mod sweep;
 mod verbs;

@@ -25,6 +25,7 @@ pub(super) const SCHEMA: &str = "
     ) WITHOUT ROWID;";
 
 const ANYBODY: &str = "SELECT 1 FROM ticket WHERE name = ?1 LIMIT 1";
+const COUNT: &str = "SELECT count(*) FROM ticket WHERE name = ?1";
 const FIRST: &str = "
     SELECT number, token, client, waiter, ttl_ns, sent_ns FROM ticket WHERE name = ?1
     ORDER BY number, token LIMIT 1";
@@ -272,6 +273,12 @@ impl Tickets {
 /// Whether there is a queue.
 pub(super) fn anybody(verbs: &Verbs<'_>, name: &[u8]) -> rusqlite::Result<bool> {
     verbs.connection.prepare_cached(ANYBODY)?.exists([name])
+}
+
+/// How many wait.
+pub(super) fn count(verbs: &Verbs<'_>, name: &[u8]) -> rusqlite::Result<u64> {
+    let mut count = verbs.connection.prepare_cached(COUNT)?;
+    count.query_row([name], |row| row.get::<_, u32>(0)).map(u64::from)
 }
 
 fn signed(number: u64) -> i64 {

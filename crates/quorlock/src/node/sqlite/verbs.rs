@@ -2,9 +2,11 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::notes;
 use super::queue::{self, Queue};
 use super::wake::Switchboard;
-use crate::node::{Answer, ClientId, Record, Request, Verb};
+use crate::name::Name;
+use crate::node::{Answer, ClientId, Holder, Listed, Record, Request, Seen, Verb, noted};
 use crate::runtime::Moment;
 
 /// What the verbs work on. Nothing lies by its end: an index of that would double what every lock
@@ -36,6 +38,15 @@ const RELEASE: &str = "DELETE FROM lock WHERE name = ?1 AND token = ?2 AND expir
 
 const INSPECT: &str = "SELECT token, expires_ns FROM lock WHERE name = ?1 AND expires_ns > ?2";
 
+/// The names of live records whose tokens are of this library, from one on.
+const LIST: &str = "
+    SELECT name FROM lock
+    WHERE name > ?1 AND expires_ns > ?2 AND substr(token, 1, 3) = CAST('ql:' AS BLOB)
+    ORDER BY name LIMIT ?3";
+
+/// So many names are read at once.
+const NAMES_PER_LIST: usize = 256;
+
 /// One transaction that has begun.
 #[derive(Debug)]
 pub(super) struct Verbs<'a> {
@@ -65,22 +76,37 @@ impl Verbs<'_> {
                 let values = params![name, &*token.text(), nanos(self.now.after(ttl)), self.now()];
                 self.execute(EXTEND, values)? > 0
             }
-            Verb::Release { token, .. } => {
-                let token = token.text();
-                let mine = self.release(name, &token)?;
-                // Most of the time there is no queue.
-                if queue::anybody(self, name)? {
-                    queue.leave(self, name, &token)?;
-                    if mine {
-                        queue.pass_on(self, name, None)?;
-                    }
-                }
-                mine
-            }
+            Verb::Release { token, .. } => self.let_go(name, &token.text(), queue)?,
             Verb::Wait { token, ttl, ticket, yielding } => {
                 return queue.wait(self, request, token, ttl, &ticket, yielding);
             }
-            Verb::Inspect => return Ok(Answer::Seen(self.record(name)?)),
+            Verb::Inspect => {
+                let (record, noted) = (self.record(name)?, notes::read(self.connection, name)?);
+                let waiting = queue::count(self, name)?;
+                return Ok(Answer::Seen(Seen::new(record, noted.as_deref(), Some(waiting))));
+            }
+            Verb::Describe { token, note, keep } => {
+                let record = self.record(name)?;
+                if record.and_then(|record| record.token) != Some(*token) {
+                    return Ok(Answer::Refused);
+                }
+                if note.is_empty() {
+                    notes::remove(self.connection, name)?;
+                } else {
+                    let text = noted(Holder::of(&token.text()), note);
+                    let end = nanos(self.now.after(keep));
+                    notes::write(self.connection, name, &text, end, self.now())?;
+                }
+                true
+            }
+            Verb::Break { holder } => match self.token(name)? {
+                Some(token) if Holder::of(&token) == holder => {
+                    notes::remove(self.connection, name)?;
+                    self.let_go(name, &token, queue)?
+                }
+                _ => false,
+            },
+            Verb::List { from } => return Ok(Answer::Listed(self.list(from)?)),
         };
         Ok(if done { Answer::Done } else { Answer::Refused })
     }
@@ -117,6 +143,39 @@ impl Verbs<'_> {
 
     pub(super) fn now(&self) -> i64 {
         nanos(self.now)
+    }
+
+    /// Removes a live record and a place in the queue if they are of that token, and passes the
+    /// record on. Returns whether there was one.
+    fn let_go(
+        &mut self,
+        name: &[u8],
+        token: &[u8],
+        queue: &mut Queue<'_>,
+    ) -> rusqlite::Result<bool> {
+        let mine = self.release(name, token)?;
+        // Most of the time there is no queue.
+        if queue::anybody(self, name)? {
+            queue.leave(self, name, token)?;
+            if mine {
+                queue.pass_on(self, name, None)?;
+            }
+        }
+        Ok(mine)
+    }
+
+    fn token(&self, name: &[u8]) -> rusqlite::Result<Option<Vec<u8>>> {
+        let mut inspect = self.connection.prepare_cached(INSPECT)?;
+        inspect.query_row(params![name, self.now()], |row| row.get(0)).optional()
+    }
+
+    fn list(&self, from: &[u8]) -> rusqlite::Result<Listed> {
+        let mut list = self.connection.prepare_cached(LIST)?;
+        let values = params![from, self.now(), NAMES_PER_LIST as i64];
+        let names = list.query_map(values, |row| row.get(0))?;
+        let names: Vec<Vec<u8>> = names.collect::<rusqlite::Result<_>>()?;
+        let next = names.last().filter(|_| names.len() == NAMES_PER_LIST).cloned();
+        Ok(Listed { names: names.iter().filter_map(|name| Name::new(name).ok()).collect(), next })
     }
 }
 
@@ -155,6 +214,6 @@ pub(super) mod tests {
 
     #[test]
     fn no_verb_reads_more_than_it_needs() {
-        read_no_more_than_they_need(SCHEMA, &[ACQUIRE, STORE, EXTEND, RELEASE, INSPECT]);
+        read_no_more_than_they_need(SCHEMA, &[ACQUIRE, STORE, EXTEND, RELEASE, INSPECT, LIST]);
     }
 }
