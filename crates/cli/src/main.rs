@@ -1,22 +1,28 @@
 //! The command `quorlock`: runs another command while a lock is held.
 //!
 //! ```text
-//!   args ──▶ plan ──┬──▶ run ──▶ group     the command, and everything it starts
-//!                   │     ├────▶ signals   passed on to the group
-//!                   │     └────▶ grace     what the group gets to end in
-//!                   └──▶ status            who holds a lock
+//!   args ──▶ plan ──┬──▶ run ──▶ take       connects, and waits for the lock
+//!                   │     ├────▶ group      the command, and everything it starts, by way of exec
+//!                   │     └────▶ supervise  signals, terminal, grace: until all of it has ended
+//!                   └──▶ status             who holds a lock
 //! ```
 
 mod args;
 mod duration;
+mod enclosing;
+mod exec;
 mod exit;
 mod grace;
 mod group;
 mod plan;
+mod processes;
 mod run;
 mod signals;
 mod status;
 mod stderr;
+mod supervise;
+mod take;
+mod terminal;
 mod warnings;
 
 use std::process::ExitCode;
@@ -26,12 +32,16 @@ use crate::exit::Failed;
 use crate::plan::Plan;
 
 fn main() -> ExitCode {
-    let code = match args::read() {
-        Ok(args) => execute(args).unwrap_or_else(|failed| {
-            stderr::say(failed.message);
-            failed.code
-        }),
-        Err(code) => code,
+    let told = |failed: Failed| {
+        stderr::say(failed.message);
+        failed.code
+    };
+    let code = match exec::become_command() {
+        Some(failed) => told(failed),
+        None => match args::read() {
+            Ok(args) => execute(args).unwrap_or_else(told),
+            Err(code) => code,
+        },
     };
     stderr::flush();
     ExitCode::from(code)

@@ -2,11 +2,16 @@
 
 mod arguments;
 mod embedded;
+mod group;
+mod hold;
 mod lease;
 mod nodes;
 mod outcome;
 mod process;
+mod reentry;
 mod secrets;
+mod shell;
 mod signals;
 mod status;
+mod terminal;
 mod waiting;

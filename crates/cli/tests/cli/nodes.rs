@@ -11,7 +11,11 @@ use quorlock_testkit::{RedisServer, Reply, eventually, servers};
 pub(crate) fn quorlock() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_quorlock")]);
-    command.env_remove("QUORLOCK_NODES").env_remove("QUORLOCK_LOG").stdin(Stdio::null());
+    for variable in ["NODES", "LOG", "NAME", "OWNER", "HELD"] {
+        command.env_remove(format!("QUORLOCK_{variable}"));
+    }
+    // Where a script finds the program.
+    command.env("QUORLOCK", env!("CARGO_BIN_EXE_quorlock")).stdin(Stdio::null());
     command
 }
 
@@ -25,10 +29,24 @@ impl Nodes {
 
     /// The program under test, with these nodes.
     pub(crate) fn quorlock(&self, subcommand: &str) -> Command {
-        let urls: Vec<String> = self.0.iter().map(RedisServer::url).collect();
         let mut command = quorlock();
-        command.env("QUORLOCK_NODES", urls.join(",")).arg(subcommand);
+        command.env("QUORLOCK_NODES", self.urls()).arg(subcommand);
         command
+    }
+
+    /// What `QUORLOCK_NODES` is for these nodes.
+    pub(crate) fn urls(&self) -> String {
+        self.0.iter().map(RedisServer::url).collect::<Vec<_>>().join(",")
+    }
+
+    /// Blocks until so many stand in the queue for the lock on every server.
+    pub(crate) fn wait_for_queue(&self, key: &str, length: i64) {
+        let queue = format!("{key}:quorlock:queue");
+        for server in &self.0 {
+            eventually("the queue is so long", || {
+                server.command(&["ZCARD", &queue]) == Reply::Int(length)
+            });
+        }
     }
 
     /// On how many servers the key is.

@@ -1,0 +1,186 @@
+//! At a terminal: who reads, who is interrupted, who is stopped.
+
+use quorlock_testkit::eventually;
+
+use crate::nodes::Nodes;
+use crate::process::is_alive;
+use crate::shell::Shell;
+
+const CTRL_C: &str = "\x03";
+const CTRL_Z: &str = "\x1a";
+
+// What the commands print is written in two parts in what is typed, since that is shown as well.
+
+#[test]
+fn a_command_reads_what_is_typed() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -c 'echo re\"\"ady; read line; echo \"<$line>\"; exit 7'\n");
+    shell.sees("ready");
+    shell.types("hello\n");
+    shell.sees("<hello>");
+    assert_eq!(shell.exit_code(), "7");
+    assert_eq!(nodes.holding("x"), 0);
+}
+
+#[test]
+fn a_script_goes_on_with_the_terminal_after_the_command() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    // Without job control, nobody but the program itself gives the terminal back to the script.
+    shell.types("sh -c '$QUORLOCK run x -c \"read a\"; echo ne\"\"xt; read b; echo \"<$b>\"'\n");
+    shell.types("one\n");
+    shell.sees("next");
+    shell.types("two\n");
+    shell.sees("<two>");
+    assert_eq!(shell.exit_code(), "0");
+}
+
+#[test]
+fn ctrl_c_ends_the_command() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -c 'echo re\"\"ady; exec sleep 60'\n");
+    shell.sees("ready");
+    shell.types(CTRL_C);
+    assert_eq!(shell.exit_code(), "130");
+    assert_eq!(nodes.holding("x"), 0);
+}
+
+#[test]
+fn ctrl_c_ends_the_waiting_of_which_the_screen_tells() {
+    let nodes = Nodes::start(1);
+    nodes.take("x");
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -- echo o\"\"ut\n");
+    shell.sees("waiting for the lock x, held by #");
+    shell.types(CTRL_C);
+    assert_eq!(shell.exit_code(), "130");
+    assert_eq!(nodes.holding("x"), 1, "what is somebody else's stays");
+}
+
+#[test]
+fn nothing_of_the_waiting_is_left_on_the_screen() {
+    let nodes = Nodes::start(1);
+    nodes.take("x");
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -- echo o\"\"ut\n");
+    shell.sees("waiting for the lock x, held by #");
+    nodes.delete("x");
+    let before = shell.sees("out");
+    assert!(before.ends_with("\r\x1b[K"), "{before:?}");
+}
+
+#[test]
+fn ctrl_z_stops_the_command_which_goes_on_with_its_lock() {
+    let nodes = Nodes::start(3);
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -c 'echo re\"\"ady; read line; echo \"<$line>\"; exit 7'\n");
+    shell.sees("ready");
+    shell.types(CTRL_Z);
+    shell.sees("stopped; the lock x is kept for ");
+    shell.sees("Stopped");
+    shell.sees("$ ");
+    assert!(nodes.holding("x") >= 2);
+    shell.types("fg\n");
+    shell.types("more\n");
+    shell.sees("<more>");
+    assert_eq!(shell.exit_code(), "7");
+    assert_eq!(nodes.holding("x"), 0);
+}
+
+#[test]
+fn a_command_whose_lock_was_lost_while_it_stood_still_does_not_go_on() {
+    let nodes = Nodes::start(3);
+    let mut shell = Shell::start(&nodes);
+    // It says so if it goes on for a moment, whatever it gets.
+    let script = "trap \"echo w\\\"\\\"ent on\" CONT TERM; echo pids $$ $(sh -c \"echo \\$PPID\") =; \
+        while :; do sleep 0.01; done";
+    shell.types(&format!("$QUORLOCK run x -c '{script}'\n"));
+    shell.sees("\npids ");
+    let pid: i32 = shell.sees(" ").parse().unwrap();
+    shell.types(CTRL_Z);
+    shell.sees("stopped; the lock x is kept for ");
+    shell.sees("Stopped");
+    shell.sees("$ ");
+    nodes.delete("x");
+    nodes.take("x");
+    shell.types("fg\n");
+    let said = shell.sees("the lock x is lost");
+    assert!(!said.contains("went on"), "{said}");
+    shell.sees("the command was ended before it could go on");
+    assert_eq!(shell.exit_code(), "76");
+    assert!(!is_alive(pid));
+    assert_eq!(nodes.holding("x"), 3, "what is somebody else's stays");
+}
+
+#[test]
+fn ctrl_z_stops_what_ignores_it_as_well() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    let script = "(trap \"\" TSTP; exec sleep 60) & echo pid $! =; read line";
+    shell.types(&format!("$QUORLOCK run x -c '{script}'\n"));
+    shell.sees("\npid ");
+    let pid = shell.sees(" ");
+    shell.types(CTRL_Z);
+    shell.sees("Stopped");
+    let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    eventually("it stands still", || state().contains(") T "));
+}
+
+#[test]
+fn ctrl_z_stops_the_waiting() {
+    let nodes = Nodes::start(1);
+    nodes.take("x");
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -- echo o\"\"ut\n");
+    shell.sees("waiting for the lock x, held by #");
+    shell.types(CTRL_Z);
+    shell.sees("Stopped");
+    shell.types("fg\n");
+    shell.sees("waiting for the lock x, held by #");
+    nodes.delete("x");
+    shell.sees("out");
+    assert_eq!(shell.exit_code(), "0");
+}
+
+#[test]
+fn a_run_inside_a_run_is_stopped_and_goes_on_too() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    let script = "echo re\"\"ady; read line; echo \"<$line>\"";
+    shell.types(&format!("$QUORLOCK run x -- $QUORLOCK run y -c '{script}'\n"));
+    shell.sees("ready");
+    shell.types(CTRL_Z);
+    shell.sees("Stopped");
+    shell.types("fg\n");
+    shell.types("more\n");
+    shell.sees("<more>");
+    assert_eq!(shell.exit_code(), "0");
+}
+
+#[test]
+fn a_command_in_a_pipeline_can_read_too() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -c 'echo re\"\"ady; read line; echo \"<$line>\"' | cat\n");
+    shell.sees("ready");
+    shell.types("hello\n");
+    shell.sees("<hello>");
+    assert_eq!(shell.exit_code(), "0");
+}
+
+#[test]
+fn a_command_in_the_background_waits_for_the_foreground_to_read() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -c 'read line; echo \"<$line>\"; exit 7' &\n");
+    shell.sees("the lock x is kept for ");
+    // A shell tells of its jobs before a prompt.
+    shell.types("true\n");
+    shell.sees("Stopped");
+    shell.types("fg\n");
+    shell.types("hello\n");
+    shell.sees("<hello>");
+    assert_eq!(shell.exit_code(), "7");
+}
