@@ -43,9 +43,9 @@ impl Enclosing {
             return Some(&self.owner);
         }
         let name = hex(name);
-        let entries = self.held.split(',').filter_map(|entry| entry.split_once(':'));
         // The innermost stands last.
-        entries.filter(|(_, held)| *held == name).last().map(|(owner, _)| owner)
+        let mut entries = self.held.rsplit(',').filter_map(|entry| entry.split_once(':'));
+        entries.find(|(_, held)| *held == name).map(|(owner, _)| owner)
     }
 
     /// The environment of a command that runs under this lock.

@@ -48,7 +48,7 @@ pub(crate) fn become_command() -> Option<Failed> {
         return None;
     }
     let (Some(parent), Some(place), Some(program)) = (args.next(), args.next(), args.next()) else {
-        return Some(Failed::new(exit::MISUSE, "__exec is not for use by hand; see quorlock --help"));
+        return Some(Failed::new(exit::MISUSE, "__exec is not for use by hand; see --help"));
     };
     if !die_with(&parent) {
         // Nobody extends the lock any more, and nobody waits for an exit code.

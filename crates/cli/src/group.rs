@@ -16,6 +16,7 @@ use crate::exit::{self, Failed};
 use crate::plan;
 use crate::processes::{self, Process};
 use crate::stderr::warn;
+use crate::undertaker::Undertaker;
 
 /// How often is looked whether a group is gone: nothing tells of processes that are not children.
 /// The first while it is being ended, and every moment counts.
@@ -27,10 +28,11 @@ const LONGEST_LOOK: Duration = Duration::from_millis(200);
 const LAST_LOOK: Duration = Duration::from_millis(100);
 
 /// A process group with a leader that is a child of ours. Dropped while the leader runs, it is
-/// killed. If this process is killed, the system kills the leader, but not the others.
+/// killed, and so it is if this process is killed.
 pub(crate) struct Group {
     leader: Child,
     id: Pid,
+    undertaker: Option<Undertaker>,
 }
 
 impl Group {
@@ -60,7 +62,11 @@ impl Group {
                 "the system gave a process without a number",
             ));
         };
-        Ok(Self { leader, id })
+        // Without it the system still kills the leader.
+        let undertaker = Undertaker::for_group(id)
+            .inspect_err(|error| tracing::debug!("no process to end the group by: {error}"))
+            .ok();
+        Ok(Self { leader, id, undertaker })
     }
 
     pub(crate) fn id(&self) -> Pid {
@@ -144,6 +150,9 @@ impl Drop for Group {
     fn drop(&mut self) {
         if self.leader.id().is_some() {
             self.send(Signal::KILL);
+        }
+        if let Some(undertaker) = self.undertaker.take() {
+            undertaker.dismiss();
         }
     }
 }

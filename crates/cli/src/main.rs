@@ -23,6 +23,7 @@ mod stderr;
 mod supervise;
 mod take;
 mod terminal;
+mod undertaker;
 mod warnings;
 
 use std::process::ExitCode;
@@ -32,6 +33,9 @@ use crate::exit::Failed;
 use crate::plan::Plan;
 
 fn main() -> ExitCode {
+    if undertaker::bury(std::env::args_os().skip(1)) {
+        return ExitCode::SUCCESS;
+    }
     let told = |failed: Failed| {
         stderr::say(failed.message);
         failed.code

@@ -96,7 +96,8 @@ mod tests {
 
     #[test]
     fn the_dead_do_not_count_and_the_hidden_are_not_taken_for_dead() {
-        let all = vec![process(7, 1, 5, 3, 'Z'), process(8, 1, 5, 3, 'T'), process(9, 1, 6, 3, 'Z')];
+        let all =
+            vec![process(7, 1, 5, 3, 'Z'), process(8, 1, 5, 3, 'T'), process(9, 1, 6, 3, 'Z')];
         assert_eq!(living(all.clone(), 5).unwrap(), [all[1].clone()]);
         assert_eq!(living(all.clone(), 6), Some(Vec::new()));
         assert_eq!(living(all, 4), None);

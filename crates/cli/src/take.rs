@@ -1,5 +1,6 @@
 //! Getting the lock: connecting to the nodes and waiting, no longer than was asked for.
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
@@ -25,8 +26,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// What is shown while waiting: not at all if it takes no longer than this, and then so often.
 const BEFORE_SHOWN: Duration = Duration::from_millis(300);
 const SHOWN_EVERY: Duration = Duration::from_millis(100);
-/// The nodes are asked for the holder once in so many times.
-const ASKED_EVERY: usize = 10;
+/// The nodes are asked for the holder once in so many rounds of the spinner.
+const ROUNDS: usize = 3;
 
 /// How long to wait, for the nodes and the lock together.
 pub(crate) struct Patience {
@@ -103,11 +104,8 @@ pub(crate) async fn connect(plan: &plan::Run, patience: &Patience) -> Result<Loc
     warnings::hush(false);
     connected.map_err(|error| {
         let failed = Failed::from(error);
-        let message = format!(
-            "waited {} for the nodes: {}",
-            shown(patience.began.elapsed()),
-            failed.message
-        );
+        let message =
+            format!("waited {} for the nodes: {}", shown(patience.began.elapsed()), failed.message);
         Failed { message, ..failed }
     })
 }
@@ -147,7 +145,7 @@ pub(crate) async fn lock(
         let guard = select! {
             biased;
             taken = lock.into_future() => taken,
-            () = show(plan, locker, patience) => continue,
+            never = show(plan, locker, patience) => match never {},
         };
         stderr::hide();
         match guard {
@@ -169,32 +167,27 @@ fn not_taken(plan: &plan::Run, error: Error) -> Failed {
 }
 
 /// Shows who holds the lock while it is waited for, if somebody looks at a terminal. Never ends.
-async fn show(plan: &plan::Run, locker: &Locker, patience: &Patience) {
+async fn show(plan: &plan::Run, locker: &Locker, patience: &Patience) -> Infallible {
     if plan.wait.is_some_and(|wait| wait.is_zero()) || !stderr::shows_lines() {
         return pending().await;
     }
     sleep(BEFORE_SHOWN).await;
-    let mut holder = String::new();
-    for tick in (0..).cycle() {
-        if tick % ASKED_EVERY == 0 {
-            holder = match locker.inspect(plan.name.as_bytes()).await {
-                Ok(status) => {
-                    let left = status.remaining().map(|left| {
-                        format!(" for another {} unless renewed", shown(left))
-                    });
-                    let left = left.unwrap_or_default();
-                    match status.verdict() {
-                        Verdict::Held(holder) => format!(", held by {holder}{left}"),
-                        _ => String::new(),
-                    }
-                }
-                Err(_) => String::new(),
-            };
+    let name = plan.name.display();
+    loop {
+        let holder = holder(plan, locker).await;
+        for spinner in ["|", "/", "-", "\\"].repeat(ROUNDS) {
+            let waited = shown(patience.began.elapsed());
+            stderr::show(format!("{spinner} waiting for the lock {name}{holder}; {waited} so far"));
+            sleep(SHOWN_EVERY).await;
         }
-        let spinner = ['|', '/', '-', '\\'][tick % 4];
-        let name = plan.name.display();
-        let waited = shown(patience.began.elapsed());
-        stderr::show(format!("{spinner} waiting for the lock {name}{holder}; {waited} so far"));
-        sleep(SHOWN_EVERY).await;
+    }
+}
+
+async fn holder(plan: &plan::Run, locker: &Locker) -> String {
+    let Ok(status) = locker.inspect(plan.name.as_bytes()).await else { return String::new() };
+    let Verdict::Held(holder) = status.verdict() else { return String::new() };
+    match status.remaining() {
+        Some(left) => format!(", held by {holder} for another {} unless renewed", shown(left)),
+        None => format!(", held by {holder}"),
     }
 }

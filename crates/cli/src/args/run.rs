@@ -13,8 +13,7 @@ use crate::signals;
 const RUN_EXAMPLES: &str = "\
 The command runs in a process group of its own. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2
 are passed on to the group. The lock is released when all of the group has ended, the command and what
-it left running (but see -o). If quorlock itself is killed, the system kills the command with it; what
-the command started may run on.
+it left running (but see -o). If quorlock itself is killed, the group is killed at once.
 
 While the command runs, the lock is extended every third of its TTL. If that fails until a sixth of
 the TTL is left, the group gets SIGTERM, and half of that time later SIGKILL: it is gone before the
@@ -49,6 +48,10 @@ Examples:
 
 Passwords belong into QUORLOCK_NODES: the arguments of a process can be seen by every user of the
 machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), info, debug.";
+
+const OWNER_HELP: &str = "\
+For whom to take the lock: with the QUORLOCK_OWNER of another run, it takes part in its lock. A secret \
+[default: that of a run of the same name around this one, or somebody new]";
 
 /// Take a lock, run a command, release the lock.
 ///
@@ -98,9 +101,7 @@ pub(crate) struct RunArgs {
     #[arg(short = 'o', long)]
     pub(crate) leave_behind: bool,
 
-    /// For whom to take the lock: the QUORLOCK_OWNER of another run takes part in its lock. A
-    /// secret [default: that of a run of the same name around this one, or somebody new]
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", help = OWNER_HELP)]
     pub(crate) owner: Option<String>,
 
     #[command(flatten)]

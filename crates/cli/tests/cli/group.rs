@@ -12,7 +12,8 @@ use crate::process::{Running, is_alive, outcome};
 const LEAVES_ONE_BEHIND: &str = "sleep 60 & echo $$ $!; exit 3";
 
 fn kill(pid: i32) {
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    let pid = Pid::from_raw(pid).expect("it is not zero");
+    kill_process(pid, Signal::KILL).expect("it is there");
 }
 
 #[test]
@@ -23,7 +24,8 @@ fn the_lock_is_held_until_the_last_process_of_the_command_has_ended() {
     let mut run = Running::start_with_stderr(nodes.quorlock("run").args(args), stderr);
     let pids = run.pids();
     let said = BufReader::new(said).lines().next().expect("it is said").unwrap();
-    let expected = format!("waiting for a process that sh left behind, with the lock x held: {}", pids[1]);
+    let expected =
+        format!("waiting for a process that sh left behind, with the lock x held: {}", pids[1]);
     assert!(said.contains(&expected), "{said}");
     assert!(!is_alive(pids[0]) && is_alive(pids[1]));
     assert!(run.is_running());
@@ -79,26 +81,29 @@ fn what_is_left_behind_on_purpose_holds_nothing_up() {
 }
 
 #[test]
-fn the_command_dies_with_the_one_who_extends_its_lock() {
+fn the_command_and_what_it_started_die_with_the_one_who_extends_their_lock() {
     let nodes = Nodes::start(1);
-    let script = "trap '' TERM HUP INT; echo $$; while :; do sleep 1; done";
+    let script = "trap '' TERM HUP INT; sleep 60 & echo $$ $!; while :; do sleep 1; done";
     let run = Running::start(nodes.quorlock("run").args(["x", "--", "sh", "-c", script]));
     let pids = run.pids();
-    assert!(is_alive(pids[0]));
+    assert!(pids.len() == 2 && pids.iter().all(|pid| is_alive(*pid)));
     run.signal(Signal::KILL);
-    eventually("the command is gone", || !is_alive(pids[0]));
+    for pid in pids {
+        eventually("it is gone", || !is_alive(pid));
+    }
 }
 
 #[test]
 fn a_run_inside_a_run_dies_with_it() {
     let nodes = Nodes::start(1);
-    let script = r#""$QUORLOCK" run y -- sh -c 'echo $PPID $$; exec sleep 60'"#;
+    // The inner run is not the leader of the outer one's group.
+    let script = r#""$QUORLOCK" run y -- sh -c 'echo $PPID $$; exec sleep 60'; exit 3"#;
     let run = Running::start(nodes.quorlock("run").args(["x", "-c", script]));
     let pids = run.pids();
     run.signal(Signal::KILL);
-    eventually("the inner run and its command are gone", || {
-        !pids.iter().any(|pid| is_alive(*pid))
-    });
+    for pid in pids {
+        eventually("it is gone", || !is_alive(pid));
+    }
 }
 
 #[test]

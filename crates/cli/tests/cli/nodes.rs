@@ -71,12 +71,21 @@ impl Nodes {
 
     /// Blocks until the program under test has connected to every server.
     pub(crate) fn wait_for_clients(&self) {
+        self.wait_until_clients("a client of that name is connected", |count| count > 0);
+    }
+
+    /// Blocks until no more than so many runs are connected to any server.
+    pub(crate) fn wait_for_clients_to_go(&self, most: usize) {
+        self.wait_until_clients("the others are not connected any more", |count| count <= most);
+    }
+
+    fn wait_until_clients(&self, what: &str, is_right: impl Fn(usize) -> bool) {
         for server in &self.0 {
-            eventually("a client of that name is connected", || {
+            eventually(what, || {
                 let Reply::Bulk(Some(list)) = server.command(&["CLIENT", "LIST"]) else {
                     panic!("no list of clients");
                 };
-                String::from_utf8_lossy(&list).contains("name=quorlock")
+                is_right(String::from_utf8_lossy(&list).matches("name=quorlock").count())
             });
         }
     }

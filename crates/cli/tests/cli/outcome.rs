@@ -72,7 +72,8 @@ fn a_command_finds_everything_as_it_would_without_the_lock() {
     let nodes = Nodes::start(1);
     let dir = tempfile::tempdir().unwrap();
     // Its name and arguments, folder, open files, and the signals it ignores or blocks.
-    let script = r#"printf '%s|' "$0" "$@"; pwd; ls /proc/$$/fd | tr '\n' ' '; \
+    let script = r#"printf '%s|' "$0" "$@"; pwd; \
+        for file in /proc/$$/fd/*; do printf '%s ' "${file##*/}"; done; \
         grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status"#;
     let args = ["-c", script, "na me", "-n", "--", "", "__exec"];
     let here = |mut command: std::process::Command| {

@@ -7,7 +7,8 @@ use crate::process::{Running, outcome};
 fn a_run_of_the_same_name_takes_part_in_the_lock_and_leaves_it() {
     for count in [1, 3] {
         let nodes = Nodes::start(count);
-        let script = r#""$QUORLOCK" run -n x -- sh -c 'echo inner; exit 5'; echo $?; read _; exit 3"#;
+        let script =
+            r#""$QUORLOCK" run -n x -- sh -c 'echo inner; exit 5'; echo $?; read _; exit 3"#;
         let mut run = Running::start(nodes.quorlock("run").args(["x", "-c", script]));
         assert_eq!((run.line(), run.line()), ("inner".into(), "5".into()));
         assert!(nodes.holding("x") > count / 2, "the outer run still holds it");
@@ -62,7 +63,8 @@ fn an_owner_that_is_named_takes_part_as_well() {
     let script = "echo $QUORLOCK_OWNER; read _";
     let mut run = Running::start(nodes.quorlock("run").args(["x", "-c", script]));
     let owner = run.line();
-    let other = outcome(nodes.quorlock("run").args(["-n", "--owner", &owner, "x", "-c", "echo in"]));
+    let other =
+        outcome(nodes.quorlock("run").args(["-n", "--owner", &owner, "x", "-c", "echo in"]));
     assert_eq!((other.code, other.stdout.as_str()), (Some(0), "in\n"), "{other:?}");
     assert_eq!(nodes.holding("x"), 1);
     run.close_stdin();

@@ -1,13 +1,18 @@
 //! A shell with job control on a terminal, and somebody who types.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use quorlock_testkit::DEADLINE;
+use rustix::fs::OFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -25,16 +30,12 @@ pub(crate) struct Shell {
 impl Shell {
     /// Starts a shell that finds the program in `$QUORLOCK`.
     pub(crate) fn start(nodes: &Nodes) -> Self {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let terminal = openpt(flags).unwrap();
-        grantpt(&terminal).unwrap();
-        unlockpt(&terminal).unwrap();
-        let wide = Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&terminal, wide).unwrap();
-        let path = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
-        let other_end = OpenOptions::new().read(true).write(true).open(path).unwrap();
-        let end = || Stdio::from(other_end.try_clone().unwrap());
+        Self::on_new_terminal(nodes).expect("a shell on a terminal")
+    }
 
+    fn on_new_terminal(nodes: &Nodes) -> io::Result<Self> {
+        let (keyboard, other_end) = terminal()?;
+        let mut output = keyboard.try_clone()?;
         // The settings of the program under test, for a shell in a session of its own.
         let mut command = Command::new("env");
         command.args(["--default-signal", "setsid", "--ctty", "bash", "--norc", "--noprofile"]);
@@ -46,26 +47,29 @@ impl Shell {
             };
         }
         command.env("QUORLOCK_NODES", nodes.urls()).env("TERM", "vt100").env("PS1", "$ ");
-        let shell = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        let shell = command
+            .stdin(other_end.try_clone()?)
+            .stdout(other_end.try_clone()?)
+            .stderr(other_end)
+            .spawn()?;
 
-        let keyboard = File::from(terminal);
-        let mut output = keyboard.try_clone().unwrap();
         let screen = Arc::<Mutex<String>>::default();
         let shown = Arc::clone(&screen);
         thread::spawn(move || {
             let mut bytes = [0; 4096];
             // It fails when the last process on the terminal has ended.
             while let Ok(count) = output.read(&mut bytes) {
-                shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+                let text = String::from_utf8_lossy(&bytes[..count]);
+                shown.lock().expect("nobody panics with it").push_str(&text);
             }
         });
         let mut shell = Self { shell, keyboard, screen, read: 0 };
         shell.sees("$ ");
-        shell
+        Ok(shell)
     }
 
     pub(crate) fn types(&mut self, text: &str) {
-        self.keyboard.write_all(text.as_bytes()).unwrap();
+        self.keyboard.write_all(text.as_bytes()).expect("the terminal is there");
     }
 
     /// Waits until the text stands on the screen, after everything that was waited for before, and
@@ -73,7 +77,7 @@ impl Shell {
     pub(crate) fn sees(&mut self, text: &str) -> String {
         let deadline = Instant::now() + DEADLINE;
         loop {
-            let screen = self.screen.lock().unwrap().clone();
+            let screen = self.screen.lock().expect("nobody panics with it").clone();
             let unread = &screen[self.read..];
             if let Some(at) = unread.find(text) {
                 self.read += at + text.len();
@@ -84,10 +88,10 @@ impl Shell {
         }
     }
 
-    /// Waits for the prompt, and asks for the exit code of the last command.
+    /// The exit code of the last command, when it has ended.
     pub(crate) fn exit_code(&mut self) -> String {
-        self.types("echo code=$?=\n");
-        self.sees("\ncode=");
+        self.types("echo co\"\"de=$?=\n");
+        self.sees("code=");
         self.sees("=")
     }
 }
@@ -98,4 +102,19 @@ impl Drop for Shell {
         let _ = self.shell.kill();
         let _ = self.shell.wait();
     }
+}
+
+/// Both ends of a terminal: where somebody sits, and where programs run.
+fn terminal() -> io::Result<(File, File)> {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&terminal)?;
+    unlockpt(&terminal)?;
+    let wide = Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&terminal, wide)?;
+    let path = ptsname(&terminal, Vec::new())?;
+    let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+    // It does not become the terminal that controls the tests.
+    let flags = i32::try_from(OFlags::NOCTTY.bits()).unwrap_or_default();
+    let other_end = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
+    Ok((File::from(terminal), other_end))
 }

@@ -94,7 +94,7 @@ fn a_command_that_stands_still_can_be_ended() {
 #[test]
 fn a_command_that_does_not_heed_a_signal_is_killed_when_that_was_asked_for() {
     let nodes = Nodes::start(1);
-    let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
+    let script = "trap '' TERM USR1; echo $$; while :; do sleep 1; done";
     let args = ["--kill-after", "100ms", "x", "--", "sh", "-c", script];
     let run = Running::start(nodes.quorlock("run").args(args));
     let pids = run.pids();

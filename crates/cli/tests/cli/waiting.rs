@@ -94,6 +94,8 @@ fn waiters_that_are_killed_in_the_queue_hold_nobody_up() {
     let mut waiters = waiters.into_iter();
     let killed: Vec<_> = waiters.by_ref().take(3).collect();
     killed.iter().for_each(|run| run.signal(Signal::KILL));
+    // One that is given the lock and dies then was not a waiter any more.
+    nodes.wait_for_clients_to_go(2);
     holder.close_stdin();
     // A record of one that is gone would stand for 30 s, which is longer than any test waits.
     let last = waiters.next().unwrap();
