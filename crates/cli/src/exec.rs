@@ -73,7 +73,8 @@ fn die_with(parent: &OsStr) -> bool {
         // A system that does not know of it keeps the command running, as one without Linux does.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }
-    getppid().is_some_and(|id| parent == id.as_raw_nonzero().to_string().as_str())
+    // A parent in another PID namespace has no number here.
+    getppid().is_none_or(|id| parent == id.as_raw_nonzero().to_string().as_str())
 }
 
 /// As shells and `env` tell them apart.

@@ -10,7 +10,10 @@ use std::sync::mpsc::{SendError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use rustix::termios::tcgetwinsize;
+use rustix::process::getpgrp;
+use rustix::termios::{tcgetpgrp, tcgetwinsize};
+
+use crate::terminal;
 
 /// Back to the start of the line, and nothing after it.
 const CLEAR: &str = "\r\x1b[K";
@@ -30,6 +33,8 @@ enum Order {
 static WRITER: LazyLock<Sender<Order>> = LazyLock::new(|| {
     let (orders, inbox) = channel();
     let work = move || {
+        // While the command has a terminal with `stty tostop`, a warning would stop this process.
+        let _ = terminal::may_write();
         let mut is_shown = false;
         for order in inbox {
             let next = matches!(order, Order::Show(_));
@@ -78,14 +83,17 @@ pub(crate) fn warn(message: impl Display) {
     say(format_args!("warning: {message}"));
 }
 
-/// Whether somebody looks at what [`show`] shows.
+/// Whether somebody may look at what [`show`] shows.
 pub(crate) fn shows_lines() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
-/// Shows a line in the place of the one before, until something else is said.
+/// Shows a line in the place of the one before, until something else is said. Not from the
+/// background, where it would stand in the way of another program.
 pub(crate) fn show(line: String) {
-    order(Order::Show(line));
+    if tcgetpgrp(io::stderr()) == Ok(getpgrp()) {
+        order(Order::Show(line));
+    }
 }
 
 /// Takes away what is shown.

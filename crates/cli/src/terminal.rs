@@ -79,11 +79,16 @@ fn is_pipe(mode: rustix::fs::RawMode) -> bool {
 
 /// Puts a group into the foreground, from the background as well.
 pub(crate) fn make_foreground(terminal: impl AsFd, group: Pid) -> io::Result<()> {
-    // Whoever does so from the background is stopped by SIGTTOU, unless it is blocked or ignored.
-    let mut stop = SigSet::empty();
-    stop.add(Signal::SIGTTOU);
-    let before = stop.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let before = may_write()?;
     let done = tcsetpgrp(terminal, group);
     before.thread_set_mask()?;
     Ok(done?)
+}
+
+/// Lets this thread do to a terminal what is for the foreground only: it would be stopped by SIGTTOU
+/// otherwise. Returns the signals that it blocked before.
+pub(crate) fn may_write() -> io::Result<SigSet> {
+    let mut stop = SigSet::empty();
+    stop.add(Signal::SIGTTOU);
+    Ok(stop.thread_swap_mask(SigmaskHow::SIG_BLOCK)?)
 }

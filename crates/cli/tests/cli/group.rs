@@ -1,5 +1,6 @@
 //! The command and what it started: one fate.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader};
 
 use quorlock_testkit::eventually;
@@ -91,6 +92,26 @@ fn the_command_and_what_it_started_die_with_the_one_who_extends_their_lock() {
     for pid in pids {
         eventually("it is gone", || !is_alive(pid));
     }
+}
+
+#[test]
+fn the_command_dies_though_nobody_is_left_to_end_its_group() {
+    let nodes = Nodes::start(1);
+    let script = "trap '' TERM HUP INT; echo $$; while :; do sleep 1; done";
+    let run = Running::start(nodes.quorlock("run").args(["x", "--", "sh", "-c", script]));
+    let pids = run.pids();
+    let order = format!("quorlock\0__bury\0{}\0", pids[0]);
+    let mut undertaker = None;
+    eventually("somebody is there to end the group", || {
+        let mut processes = fs::read_dir("/proc").unwrap().map_while(Result::ok);
+        undertaker = processes.find(|process| {
+            fs::read(process.path().join("cmdline")).is_ok_and(|line| line == order.as_bytes())
+        });
+        undertaker.is_some()
+    });
+    kill(undertaker.unwrap().file_name().to_str().unwrap().parse().unwrap());
+    run.signal(Signal::KILL);
+    eventually("the command is gone", || !is_alive(pids[0]));
 }
 
 #[test]

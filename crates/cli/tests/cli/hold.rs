@@ -26,10 +26,11 @@ fn a_command_is_ended_before_the_lock_is_as_old_as_it_may_become() {
 }
 
 #[test]
-fn a_command_is_ended_by_the_signal_that_was_asked_for() {
+fn a_command_is_ended_by_the_signal_and_in_the_time_that_were_asked_for() {
     let nodes = Nodes::start(1);
-    let script = "trap 'echo quit; exit' QUIT; trap 'echo term; exit' TERM; sleep 60 & wait";
-    let args = ["--max-hold", "2s", "-k", "1s", "-s", "QUIT", "x", "-c", script];
+    let script = "trap 'kill $!; sleep 1; echo quit; exit' QUIT; trap 'echo term; exit' TERM; \
+        sleep 60 & wait";
+    let args = ["--max-hold", "6s", "-k", "4s", "-s", "QUIT", "x", "-c", script];
     let run = outcome(nodes.quorlock("run").args(args));
     assert_eq!((run.code, run.stdout.as_str()), (Some(76), "quit\n"), "{run:?}");
 }
