@@ -14,6 +14,7 @@ use crate::exit::{self, Failed};
 use crate::note;
 use crate::plan::Cluster;
 use crate::signals::Signals;
+use crate::take;
 use crate::token::{self, Target};
 
 /// A lock to be taken.
@@ -49,16 +50,16 @@ pub(crate) async fn acquire(plan: &Acquire) -> Result<u8, Failed> {
     })?;
     let locker = select! {
         biased;
-        signal = signals.next() => return Ok(exit::of_signal(signal)),
+        signal = take::signalled(&mut signals) => return Ok(exit::of_signal(signal)),
         connected = plan.cluster.connect() => connected?,
     };
-    let code = take(plan, &locker, &mut signals).await;
+    let code = take_it(plan, &locker, &mut signals).await;
     // However it went: the note is there, and what a node granted in vain is given back.
     locker.shutdown().await;
     code
 }
 
-async fn take(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Result<u8, Failed> {
+async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Result<u8, Failed> {
     // A script wants most of the time that it has asked for.
     let least = plan.cluster.ttl / 2;
     let lock = locker.lock(plan.name.as_bytes()).fixed().at_least(least).note(&*plan.note);
@@ -68,7 +69,7 @@ async fn take(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Result<
     };
     let guard = select! {
         biased;
-        signal = signals.next() => return Ok(exit::of_signal(signal)),
+        signal = take::signalled(signals) => return Ok(exit::of_signal(signal)),
         guard = lock.into_future() => guard.map_err(|error| Failed::to_take(error, plan.taken_code))?,
     };
     hand_over(plan, locker, guard).await

@@ -1,42 +1,60 @@
 //! The command and everything it starts: one process group.
 
-use std::ffi::OsStr;
 use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
+};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
+use crate::exec;
 use crate::exit::{self, Failed};
 use crate::plan;
+use crate::processes::{self, Process};
 use crate::stderr::warn;
+use crate::undertaker::Undertaker;
 
 /// How often is looked whether a group is gone: nothing tells of processes that are not children.
+/// The first while it is being ended, and every moment counts.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const LONGEST_LOOK: Duration = Duration::from_millis(200);
 
-/// How long a group that was killed is waited for. The dead may stay in it for ever if nobody
-/// collects them, as in a container without an init process.
+/// How long a group that was killed is waited for.
 const LAST_LOOK: Duration = Duration::from_millis(100);
 
 /// A process group with a leader that is a child of ours. Dropped while the leader runs, it is
-/// killed.
+/// killed, and so it is if this process is killed.
 pub(crate) struct Group {
     leader: Child,
     id: Pid,
+    undertaker: Option<Undertaker>,
 }
 
 impl Group {
     /// Starts the command as the leader of a new group.
-    pub(crate) fn start(plan: &plan::Run) -> Result<Self, Failed> {
-        let leader = Command::new(&plan.program)
-            .args(&plan.args)
-            .env("QUORLOCK_NAME", &plan.name)
+    pub(crate) fn start(
+        plan: &plan::Run,
+        environment: &[(&str, std::ffi::OsString)],
+        takes_terminal: bool,
+    ) -> Result<Self, Failed> {
+        let stage = exec::command(&plan.program, &plan.args, takes_terminal);
+        let leader = Command::from(stage)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .process_group(0)
+            // On this thread, which is the main one: the runtime has no other.
             .spawn()
-            .map_err(|error| not_started(&plan.program, &error))?;
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => exec::no_room(&error),
+                _ => Failed::new(
+                    exit::OWN_FAILURE,
+                    format!("no process can be started: {error}; is /proc there?"),
+                ),
+            })?;
         let id = leader.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let Some(id) = id else {
             return Err(Failed::new(
@@ -44,12 +62,27 @@ impl Group {
                 "the system gave a process without a number",
             ));
         };
-        Ok(Self { leader, id })
+        // Without it the system still kills the leader.
+        let undertaker = Undertaker::for_group(id)
+            .inspect_err(|error| tracing::debug!("no process to end the group by: {error}"))
+            .ok();
+        Ok(Self { leader, id, undertaker })
+    }
+
+    pub(crate) fn id(&self) -> Pid {
+        self.id
     }
 
     /// Ends when the leader has. Nothing is lost by dropping the future.
     pub(crate) async fn leader_ended(&mut self) -> io::Result<ExitStatus> {
         self.leader.wait().await
+    }
+
+    /// The signal that has stopped the leader since this was last asked, if one has.
+    pub(crate) fn leader_stopped(&self) -> Option<i32> {
+        // Without EXITED: the exit code is for `leader_ended` to collect.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        waitid(WaitId::Pid(self.id), options).ok()??.stopping_signal()
     }
 
     /// Passes a signal on to the whole group.
@@ -59,31 +92,57 @@ impl Group {
         self.send(Signal::CONT);
     }
 
-    /// Ends the whole group: by SIGTERM, and after `grace` by SIGKILL.
-    pub(crate) async fn end(&mut self, grace: Duration) {
-        self.signal(Signal::TERM);
-        if timeout(grace, self.gone()).await.is_err() {
-            self.send(Signal::KILL);
-            // A leader that cannot be waited for was waited for before.
-            let _ = self.leader.wait().await;
-            let _ = timeout(LAST_LOOK, self.gone()).await;
-        }
-    }
-
-    /// Ends when no process is left in the group.
-    async fn gone(&mut self) {
-        let _ = self.leader.wait().await;
-        while test_kill_process_group(self.id) != Err(Errno::SRCH) {
-            sleep(LOOK_EVERY).await;
-        }
-    }
-
-    fn send(&self, signal: Signal) {
+    /// Passes a signal on to the whole group, and to those that stand still when they go on.
+    pub(crate) fn send(&self, signal: Signal) {
         match kill_process_group(self.id, signal) {
             Ok(()) | Err(Errno::SRCH) => {}
             // A command that has become another user is out of reach.
             Err(error) => warn(format_args!("the command cannot be sent {signal:?}: {error}")),
         }
+    }
+
+    /// Ends the whole group: by `signal`, and when `patience` is over by SIGKILL.
+    pub(crate) async fn end(&mut self, signal: Signal, patience: impl Future<Output = ()>) {
+        self.signal(signal);
+        tokio::select! {
+            () = self.gone(LOOK_EVERY) => {}
+            () = patience => self.kill().await,
+        }
+    }
+
+    /// Ends the whole group by SIGKILL. Who stands still does not go on before.
+    pub(crate) async fn kill(&mut self) {
+        self.send(Signal::KILL);
+        // A leader that cannot be waited for was waited for before.
+        let _ = self.leader.wait().await;
+        let _ = timeout(LAST_LOOK, self.gone(LOOK_EVERY)).await;
+    }
+
+    /// Ends when the leader has, and every other process of the group too. Nothing is lost by
+    /// dropping the future.
+    pub(crate) async fn all_ended(&mut self) {
+        self.gone(LONGEST_LOOK).await;
+    }
+
+    /// Who is in the group, as far as the system tells.
+    pub(crate) fn members(&self) -> Vec<Process> {
+        processes::living_members(self.id).unwrap_or_default()
+    }
+
+    async fn gone(&mut self, longest_pause: Duration) {
+        let _ = self.leader.wait().await;
+        let mut pause = FIRST_LOOK.min(longest_pause);
+        while self.is_there() {
+            sleep(pause).await;
+            pause = (pause * 2).min(longest_pause);
+        }
+    }
+
+    /// Whether there is a process in the group which is not dead. The dead may stay there for ever
+    /// if nobody collects them, as in a container without an init process.
+    fn is_there(&self) -> bool {
+        test_kill_process_group(self.id) != Err(Errno::SRCH)
+            && processes::living_members(self.id).is_none_or(|living| !living.is_empty())
     }
 }
 
@@ -92,24 +151,8 @@ impl Drop for Group {
         if self.leader.id().is_some() {
             self.send(Signal::KILL);
         }
-    }
-}
-
-/// As shells and `env` tell them apart.
-fn not_started(program: &OsStr, error: &io::Error) -> Failed {
-    let program = program.display();
-    match error.kind() {
-        io::ErrorKind::NotFound => Failed::new(
-            exit::NOT_FOUND,
-            format!("the command {program} was not found; check its name and the PATH"),
-        ),
-        io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => Failed::new(
-            exit::OWN_FAILURE,
-            format!("the system has no room for another process: {error}; try again later"),
-        ),
-        _ => Failed::new(
-            exit::NOT_EXECUTABLE,
-            format!("the command {program} cannot be run: {error}; is it a program?"),
-        ),
+        if let Some(undertaker) = self.undertaker.take() {
+            undertaker.dismiss();
+        }
     }
 }

@@ -1,16 +1,18 @@
 //! The command `quorlock`: runs another command while a lock is held.
 //!
 //! ```text
-//!   args ──▶ plan ──┬──▶ run ──▶ group     the command, and everything it starts
-//!                   │     ├────▶ signals   passed on to the group
-//!                   │     └────▶ grace     what the group gets to end in
+//!   args ──▶ plan ──┬──▶ run ──▶ take       connects, and waits for the lock
+//!                   │     ├────▶ group      the command, and everything it starts, by way of exec
+//!                   │     └────▶ supervise  signals, terminal, grace: until all of it has ended
 //!                   ├──▶ acquire, extend, release   the same in steps, for scripts
-//!                   └──▶ status, list      who holds locks
+//!                   └──▶ status, list       who holds locks
 //! ```
 
 mod acquire;
 mod args;
 mod duration;
+mod enclosing;
+mod exec;
 mod exit;
 mod extend;
 mod grace;
@@ -18,14 +20,19 @@ mod group;
 mod list;
 mod note;
 mod plan;
+mod processes;
 mod release;
 mod run;
 mod signals;
 mod status;
 mod stderr;
 mod stdout;
+mod supervise;
+mod take;
+mod terminal;
 mod time;
 mod token;
+mod undertaker;
 mod warnings;
 
 use std::process::ExitCode;
@@ -35,12 +42,19 @@ use crate::exit::Failed;
 use crate::plan::Plan;
 
 fn main() -> ExitCode {
-    let code = match args::read() {
-        Ok(args) => execute(args).unwrap_or_else(|failed| {
-            stderr::say(failed.message);
-            failed.code
-        }),
-        Err(code) => code,
+    if undertaker::bury(std::env::args_os().skip(1)) {
+        return ExitCode::SUCCESS;
+    }
+    let told = |failed: Failed| {
+        stderr::say(failed.message);
+        failed.code
+    };
+    let code = match exec::become_command() {
+        Some(failed) => told(failed),
+        None => match args::read() {
+            Ok(args) => execute(args).unwrap_or_else(told),
+            Err(code) => code,
+        },
     };
     stderr::flush();
     ExitCode::from(code)

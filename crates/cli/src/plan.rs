@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use quorlock::{Error, Locker, Settings};
+use rustix::process::Signal;
 
 use crate::acquire::Acquire;
 use crate::args::{Action, Args, ClusterArgs, RunArgs, StatusArgs};
@@ -32,10 +33,21 @@ pub(crate) struct Run {
     pub(crate) name: OsString,
     /// The longest time to wait for the lock; `None` without end.
     pub(crate) wait: Option<Duration>,
-    /// The exit code if it is taken and nobody waits.
-    pub(crate) taken_code: u8,
+    /// The exit code if it is taken, or was not free in time, instead of one for each.
+    pub(crate) conflict_code: Option<u8>,
     /// What others may know of this holder.
     pub(crate) note: String,
+    /// The longest time for which the lock may be held.
+    pub(crate) max_hold: Option<Duration>,
+    /// The shortest time for which the lock is held, be the command done or not.
+    pub(crate) hold_at_least: Option<Duration>,
+    /// What the command is ended with, and how long later with SIGKILL.
+    pub(crate) signal: Signal,
+    pub(crate) kill_after: Option<Duration>,
+    /// Whether the lock is released with the command itself, whatever of it runs on.
+    pub(crate) leave_behind: bool,
+    /// For whom the lock is taken, if somebody was named.
+    pub(crate) owner: Option<String>,
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
 }
@@ -71,8 +83,15 @@ impl Plan {
 
 impl Run {
     fn new(args: RunArgs) -> Result<Self, Failed> {
-        let cluster = Cluster::new(args.cluster, args.ttl)?;
-        let mut command = args.command.into_iter();
+        check_times(&args)?;
+        // A lock that may not be held for as long as its TTL needs no longer one.
+        let ttl = args.max_hold.map_or(args.ttl, |longest| longest.min(args.ttl));
+        let cluster = Cluster::new(args.cluster, ttl)?;
+        let command = match args.line {
+            Some(line) => vec!["sh".into(), "-c".into(), line],
+            None => args.command,
+        };
+        let mut command = command.into_iter();
         let Some(program) = command.next() else {
             let message = "there is no command; write it after --, as in quorlock run NAME -- CMD";
             return Err(Failed::new(exit::MISUSE, message));
@@ -81,11 +100,36 @@ impl Run {
             cluster,
             name: args.name,
             wait: if args.nonblock { Some(Duration::ZERO) } else { args.wait },
-            taken_code: args.conflict_exit_code,
+            conflict_code: args.conflict_exit_code,
             note: note::of_this_process(&args.note, &program)?,
+            max_hold: args.max_hold,
+            hold_at_least: args.hold_at_least,
+            signal: args.signal,
+            kill_after: args.kill_after,
+            leave_behind: args.leave_behind,
+            owner: args.owner,
             program,
             args: command.collect(),
         })
+    }
+}
+
+/// Times that exclude one another.
+fn check_times(args: &RunArgs) -> Result<(), Failed> {
+    let Some(longest) = args.max_hold else { return Ok(()) };
+    let conflict = |option, time| {
+        let message = format!(
+            "{option} {} does not fit into --max-hold {}; use less for the one, or more for the \
+             other",
+            shown(time),
+            shown(longest)
+        );
+        Err(Failed::new(exit::MISUSE, message))
+    };
+    match (args.kill_after, args.hold_at_least) {
+        (Some(after), _) if after >= longest * 3 / 4 => conflict("--kill-after", after),
+        (_, Some(least)) if least > longest * 3 / 4 => conflict("--hold-at-least", least),
+        _ => Ok(()),
     }
 }
 
@@ -175,6 +219,31 @@ mod tests {
         assert_eq!(wait("--ttl=10s"), None);
         assert_eq!(wait("-w1m"), Some(Duration::from_secs(60)));
         assert_eq!(wait("-n"), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_line_is_for_the_shell() {
+        let run = run("quorlock run --node redis://a x -c true;false");
+        assert_eq!(run.program, "sh");
+        assert_eq!(run.args, ["-c", "true;false"]);
+    }
+
+    #[test]
+    fn a_lock_that_may_not_be_held_for_its_ttl_gets_a_shorter_one() {
+        let ttl = |option| run(&format!("quorlock run {option} x -- cmd")).cluster.ttl;
+        assert_eq!(ttl("--node redis://a --max-hold 4s"), Duration::from_secs(4));
+        assert_eq!(ttl("--node redis://a --max-hold 1h"), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn times_that_exclude_one_another_are_refused() {
+        for option in ["--kill-after 10s", "--hold-at-least 1m"] {
+            let args = format!("quorlock run --node redis://a --max-hold 10s {option} x -- cmd");
+            let refusal = plan(&args).err().unwrap();
+            assert_eq!(refusal.code, 78);
+            let names_both = refusal.message.contains(&option[..12]);
+            assert!(names_both && refusal.message.contains("--max-hold"), "{}", refusal.message);
+        }
     }
 
     #[test]

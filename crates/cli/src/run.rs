@@ -1,39 +1,33 @@
 //! `quorlock run`: take the lock, run the command, release the lock.
 
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::pin::pin;
-use std::process::ExitStatus;
-
-use quorlock::{Error, Guard, Locker, Loss};
+use quorlock::{Error, Guard, Locker, Loss, Owner};
 use tokio::select;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::duration::shown;
+use crate::enclosing::Enclosing;
 use crate::exit::{self, Failed};
 use crate::grace::grace;
 use crate::group::Group;
 use crate::plan;
-use crate::signals::Signals;
+use crate::signals::{Event, Signals, asks_to_end};
 use crate::stderr::warn;
-
-/// How the command came to its end.
-enum Ended {
-    ByItself(ExitStatus),
-    NotWaitedFor(io::Error),
-    WithTheLock(Loss),
-}
+use crate::supervise::{self, Ended, Watch};
+use crate::take::{self, Patience};
+use crate::terminal::Terminal;
 
 /// Does it all, and returns the code to exit with.
 pub(crate) async fn run(plan: &plan::Run) -> Result<u8, Failed> {
     let mut signals = Signals::listen().map_err(|error| {
         Failed::new(exit::OWN_FAILURE, format!("signals cannot be taken in: {error}"))
     })?;
+    let patience = Patience::new(plan.wait);
     let locker = select! {
         biased;
-        signal = signals.next() => return Ok(exit::of_signal(signal)),
-        connected = plan.cluster.connect() => connected?,
+        signal = take::signalled(&mut signals) => return Ok(exit::of_signal(signal)),
+        connected = take::connect(plan, &patience) => connected?,
     };
-    let code = run_locked(plan, &locker, &mut signals).await;
+    let code = run_locked(plan, &locker, &mut signals, &patience).await;
     // However it went: what a node granted is given back before the connections close.
     locker.shutdown().await;
     code
@@ -43,54 +37,106 @@ async fn run_locked(
     plan: &plan::Run,
     locker: &Locker,
     signals: &mut Signals,
+    patience: &Patience,
 ) -> Result<u8, Failed> {
-    let ttl = plan.cluster.ttl;
-    // With less than that it might be too late for the first extension.
-    let mut lock = locker.lock(plan.name.as_bytes()).at_least(ttl / 3).note(&*plan.note);
-    if let Some(wait) = plan.wait {
-        lock = lock.wait(wait);
-    }
+    let enclosing = Enclosing::from_environment();
+    let owner = match plan.owner.as_deref().or(enclosing.owner_of(&plan.name)) {
+        Some(id) => Owner::from_id(id)?,
+        None => locker.new_owner(),
+    };
     let guard = select! {
         biased;
-        signal = signals.next() => return Ok(exit::of_signal(signal)),
-        guard = lock.into_future() => guard.map_err(|error| not_taken(plan, error))?,
+        signal = take::signalled(signals) => {
+            crate::stderr::hide();
+            return Ok(exit::of_signal(signal));
+        }
+        guard = take::lock(plan, locker, &owner, patience) => guard?,
     };
-    let mut group = Group::start(plan)?;
-    match supervise(&mut group, &guard, signals).await {
-        Ended::ByItself(status) => release(plan, guard, exit::of_command(status)).await,
+    let held_since = Instant::now();
+    let mut terminal = Terminal::open();
+    let takes_terminal = terminal.as_mut().is_some_and(Terminal::goes_to_command);
+    let environment = enclosing.inside(&plan.name, &owner);
+    let mut group = Group::start(plan, &environment, takes_terminal)?;
+    let mut watch = Watch { plan, guard: &guard, held_since, group: &mut group, signals, terminal };
+    let ended = watch.until_end().await;
+    let ended = finish(ended, &mut watch).await;
+    watch.take_terminal_back();
+    drop(watch);
+    let code = ended?;
+    if let Some(least) = plan.hold_at_least
+        && !keep_until(held_since + least, &guard, signals).await
+    {
+        return Ok(code);
+    }
+    release(plan, guard, code).await
+}
+
+/// Ends the command if it has not ended, and says what is to become of the exit code.
+async fn finish(ended: Ended, watch: &mut Watch<'_>) -> Result<u8, Failed> {
+    let Watch { plan, guard, group, .. } = watch;
+    let ttl = plan.cluster.ttl;
+    match ended {
+        Ended::ByItself(status) => Ok(exit::of_command(status)),
         Ended::NotWaitedFor(error) => {
-            group.end(grace(&guard, ttl)).await;
+            group.end(plan.signal, sleep(grace(guard, ttl))).await;
             let message = format!("the command cannot be waited for, and was ended: {error}");
             Err(Failed::new(exit::OWN_FAILURE, message))
         }
+        Ended::WithTheLock(Loss::Capped) => {
+            let longest = plan.kill_after.unwrap_or(ttl).min(grace(guard, ttl));
+            group.end(plan.signal, sleep(longest)).await;
+            Err(at_the_cap(plan, guard))
+        }
+        Ended::AtTheCap => {
+            let longest = plan.kill_after.unwrap_or_default();
+            group.end(plan.signal, supervise::patience(guard, ttl, longest)).await;
+            Err(at_the_cap(plan, guard))
+        }
         Ended::WithTheLock(reason) => {
-            let message = explain(&guard, reason);
-            group.end(grace(&guard, ttl)).await;
+            let message = explain(guard, reason);
+            group.end(plan.signal, sleep(grace(guard, ttl))).await;
             Err(Failed::new(exit::LOST, message))
         }
-    }
-}
-
-fn not_taken(plan: &plan::Run, error: Error) -> Failed {
-    let taken = matches!(error, Error::Taken { .. });
-    let failed = Failed::from(error);
-    if taken { Failed { code: plan.taken_code, ..failed } } else { failed }
-}
-
-/// Passes signals on until the command has ended, or has to.
-async fn supervise(group: &mut Group, guard: &Guard, signals: &mut Signals) -> Ended {
-    let mut lost = pin!(guard.lost());
-    loop {
-        select! {
-            biased;
-            status = group.leader_ended() => return match status {
-                Ok(status) => Ended::ByItself(status),
-                Err(error) => Ended::NotWaitedFor(error),
-            },
-            reason = &mut lost => return Ended::WithTheLock(reason),
-            signal = signals.next() => group.signal(signal),
+        Ended::Stopped(reason) => {
+            let message = explain(guard, reason);
+            group.kill().await;
+            Err(Failed::new(exit::LOST, format!("{message} before it could go on")))
         }
     }
+}
+
+/// Keeps the lock until then, though the command has ended, unless a signal asks for the end.
+/// Returns whether it is still held.
+async fn keep_until(moment: Instant, guard: &Guard, signals: &mut Signals) -> bool {
+    let asked = async {
+        loop {
+            match signals.next().await {
+                Event::Signal(signal) if asks_to_end(signal) => return,
+                Event::Suspend => take::stop(),
+                Event::Signal(_) | Event::Child => {}
+            }
+        }
+    };
+    select! {
+        biased;
+        reason = guard.lost() => {
+            // The command itself had ended in time.
+            let name = guard.name();
+            warn(format_args!("the lock {name} was not kept for as long as was asked: {reason}"));
+            false
+        }
+        () = asked => true,
+        () = sleep_until(moment) => true,
+    }
+}
+
+fn at_the_cap(plan: &plan::Run, guard: &Guard) -> Failed {
+    let message = format!(
+        "the lock {} may be held for {} at the most (--max-hold), and the command was ended",
+        guard.name(),
+        plan.max_hold.map_or_else(String::new, shown)
+    );
+    Failed::new(exit::LOST, message)
 }
 
 /// Gives the lock back after the command has ended with `code`.

@@ -1,4 +1,4 @@
-//! The signals that are taken in: to be passed on, or not to stand in the way.
+//! The signals that are taken in: to be passed on, or to be acted upon.
 
 use std::fs;
 use std::future::poll_fn;
@@ -8,47 +8,81 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-const PASSED_ON: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+const PASSED_ON: [Signal; 6] =
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
-/// What is taken in and goes no further.
-const SWALLOWED: [Signal; 2] = [
-    // Ctrl-Z would stop this process, which extends the lock, but not the command.
-    Signal::TSTP,
-    // If it was ignored, the system would throw the command's exit code away.
-    Signal::CHILD,
-];
+/// What a process that gets it is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// To be passed on.
+    Signal(Signal),
+    /// Ctrl-Z. It would stop this process, which extends the lock, and not the command.
+    Suspend,
+    /// Something has happened to the command.
+    Child,
+}
 
 /// Takes signals in from when it is made: they do not end or stop this process any more.
 pub(crate) struct Signals {
-    streams: Vec<(Signal, Stream)>,
-    _swallowed: Vec<Stream>,
+    streams: Vec<(Event, Stream)>,
 }
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
         // What is ignored, as SIGHUP is under nohup, stays so: for this process and the command.
         let ignored = ignored();
-        let streams = PASSED_ON
+        let mut streams = PASSED_ON
             .into_iter()
             .filter(|signal| !is_in(*signal, ignored))
-            .map(|signal| Ok((signal, stream(signal)?)))
-            .collect::<io::Result<_>>()?;
-        let swallowed = SWALLOWED.into_iter().map(stream).collect::<io::Result<_>>()?;
-        Ok(Self { streams, _swallowed: swallowed })
+            .map(|signal| Ok((Event::Signal(signal), stream(signal)?)))
+            .collect::<io::Result<Vec<_>>>()?;
+        if !is_in(Signal::TSTP, ignored) {
+            streams.push((Event::Suspend, stream(Signal::TSTP)?));
+        }
+        // Even if it was ignored: the system would throw the command's exit code away.
+        streams.push((Event::Child, stream(Signal::CHILD)?));
+        Ok(Self { streams })
     }
 
-    /// The next signal. Nothing is lost by dropping the future.
-    pub(crate) async fn next(&mut self) -> Signal {
+    /// The next event. Nothing is lost by dropping the future.
+    pub(crate) async fn next(&mut self) -> Event {
         poll_fn(|cx| {
-            for (signal, stream) in &mut self.streams {
+            for (event, stream) in &mut self.streams {
                 if let Poll::Ready(Some(())) = stream.poll_recv(cx) {
-                    return Poll::Ready(*signal);
+                    return Poll::Ready(*event);
                 }
             }
             Poll::Pending
         })
         .await
     }
+}
+
+/// Whether it is sent to a process for it to end.
+pub(crate) fn asks_to_end(signal: Signal) -> bool {
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
+}
+
+/// Reads the name of a signal, with or without SIG, or its number.
+pub(crate) fn parse(text: &str) -> Result<Signal, String> {
+    let upper = text.to_ascii_uppercase();
+    let known = match upper.strip_prefix("SIG").unwrap_or(&upper) {
+        "HUP" | "1" => Some(Signal::HUP),
+        "INT" | "2" => Some(Signal::INT),
+        "QUIT" | "3" => Some(Signal::QUIT),
+        "ABRT" | "6" => Some(Signal::ABORT),
+        "KILL" | "9" => Some(Signal::KILL),
+        "USR1" => Some(Signal::USR1),
+        "USR2" => Some(Signal::USR2),
+        "TERM" | "15" => Some(Signal::TERM),
+        _ => None,
+    };
+    known.ok_or_else(|| {
+        format!(
+            "{text:?} is no signal that ends a command; write TERM, INT, HUP, QUIT, ABRT, USR1, \
+             USR2 or KILL"
+        )
+    })
 }
 
 fn stream(taken: Signal) -> io::Result<Stream> {
@@ -74,6 +108,17 @@ fn is_in(signal: Signal, mask: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_signals_as_kill_does() {
+        for text in ["TERM", "SIGTERM", "term", "15"] {
+            assert_eq!(parse(text), Ok(Signal::TERM), "{text}");
+        }
+        for text in ["", "SIG", "STOP", "0", "TERMINATE", "-9"] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(&format!("{text:?}")) && error.contains("TERM"), "{error}");
+        }
+    }
 
     #[test]
     fn reads_what_is_ignored() {

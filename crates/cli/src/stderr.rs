@@ -4,17 +4,28 @@
 //! then stands still: that must not be the thread that extends the lock.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::LazyLock;
 use std::sync::mpsc::{SendError, Sender, channel};
 use std::thread;
 use std::time::Duration;
+
+use rustix::process::getpgrp;
+use rustix::termios::{tcgetpgrp, tcgetwinsize};
+
+use crate::terminal;
+
+/// Back to the start of the line, and nothing after it.
+const CLEAR: &str = "\r\x1b[K";
 
 /// How long the end of the command waits for a reader of stderr.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
 
 enum Order {
     Write(String),
+    /// A line that stands until the next order, on a terminal.
+    Show(String),
+    Hide,
     /// Answered when everything before it is written.
     Flush(Sender<()>),
 }
@@ -22,7 +33,15 @@ enum Order {
 static WRITER: LazyLock<Sender<Order>> = LazyLock::new(|| {
     let (orders, inbox) = channel();
     let work = move || {
+        // While the command has a terminal with `stty tostop`, a warning would stop this process.
+        let _ = terminal::may_write();
+        let mut is_shown = false;
         for order in inbox {
+            let next = matches!(order, Order::Show(_));
+            if is_shown && !next {
+                carry_out(Order::Write(CLEAR.to_owned()));
+            }
+            is_shown = next;
             carry_out(order);
         }
     };
@@ -35,6 +54,14 @@ fn carry_out(order: Order) {
     match order {
         // There is no place left to report that stderr is closed.
         Order::Write(text) => drop(io::stderr().write_all(text.as_bytes())),
+        // Cut off at the terminal's edge: what is wrapped cannot be cleared.
+        Order::Show(line) => {
+            let columns = tcgetwinsize(io::stderr()).map_or(80, |size| size.ws_col);
+            let most = usize::from(columns).saturating_sub(1);
+            let line: String = line.chars().filter(|c| !c.is_control()).take(most).collect();
+            drop(io::stderr().write_all(format!("{CLEAR}{line}").as_bytes()));
+        }
+        Order::Hide => {}
         Order::Flush(done) => drop(done.send(())),
     }
 }
@@ -54,6 +81,24 @@ pub(crate) fn say(message: impl Display) {
 /// Says something that may be nothing to worry about.
 pub(crate) fn warn(message: impl Display) {
     say(format_args!("warning: {message}"));
+}
+
+/// Whether somebody may look at what [`show`] shows.
+pub(crate) fn shows_lines() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
+/// Shows a line in the place of the one before, until something else is said. Not from the
+/// background, where it would stand in the way of another program.
+pub(crate) fn show(line: String) {
+    if tcgetpgrp(io::stderr()) == Ok(getpgrp()) {
+        order(Order::Show(line));
+    }
+}
+
+/// Takes away what is shown.
+pub(crate) fn hide() {
+    order(Order::Hide);
 }
 
 /// Waits until everything is written, but not for ever.

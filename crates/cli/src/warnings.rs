@@ -1,6 +1,7 @@
 //! The library's warnings, as lines on stderr.
 
 use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -28,11 +29,21 @@ pub(crate) fn show() -> Result<(), Failed> {
         .map_err(|error| Failed::new(exit::OWN_FAILURE, error.to_string()))
 }
 
+static HUSHED: AtomicBool = AtomicBool::new(false);
+
+/// Leaves warnings out, or shows them again.
+pub(crate) fn hush(on: bool) {
+    HUSHED.store(on, Ordering::Relaxed);
+}
+
 struct Lines;
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        say(line(event));
+        let is_hushed = *event.metadata().level() == Level::WARN && HUSHED.load(Ordering::Relaxed);
+        if !is_hushed {
+            say(line(event));
+        }
     }
 }
 

@@ -4,26 +4,35 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Parser;
+use rustix::process::Signal;
 
 use super::{ClusterArgs, NoteArgs};
 use crate::duration;
-use crate::exit;
+use crate::signals;
 
 const RUN_EXAMPLES: &str = "\
-The command runs in a process group of its own, so it cannot read from a terminal. SIGINT, SIGTERM,
-SIGHUP and SIGQUIT are passed on to the group. Ctrl-Z does nothing: a lock that nobody extends would
-be lost. The command finds the lock's name in QUORLOCK_NAME. The lock is released when the command
-has ended, even if something it started runs on.
+The command runs in a process group of its own. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2
+are passed on to the group. The lock is released when all of the group has ended, the command and what
+it left running (but see -o). If quorlock itself is killed, the group is killed at once.
 
 While the command runs, the lock is extended every third of its TTL. If that fails until a sixth of
 the TTL is left, the group gets SIGTERM, and half of that time later SIGKILL: it is gone before the
-lock is. If the lock is found lost, the group gets SIGTERM at once and SIGKILL within 0.1 s.
+lock is. If the lock is found lost, the group gets SIGTERM at once and SIGKILL within 0.1 s. What the
+command moved out of its group, as a daemon does, is not ended.
+
+On a terminal the command can read from it, and Ctrl-C reaches it. Ctrl-Z stops the command and
+quorlock. A lock that nobody extends lasts no longer than its TTL: the command goes on (fg, bg) if the
+lock is still held then, and is killed if not.
+
+The command finds in its environment: QUORLOCK_NAME, the lock; QUORLOCK_OWNER, its owner, a secret;
+QUORLOCK_HELD, the same of all runs around it. By these a run of the same name inside the command
+takes part in its lock: it starts at once, and releases nothing.
 
 Exit codes:
     *  that of the command; 128+N if signal N ended it
-   69  too few nodes can be reached
-   75  the lock is taken (-n; another code with -E)
-   76  the lock was lost, and the command ended
+   69  too few nodes can be reached (in the time of -w, or at once with -n)
+   75  the lock is taken (-n)
+   76  the lock was lost or held for as long as it may be, and the command was ended
    78  arguments or settings that cannot work
   124  the lock did not become free in time (-w)
   125  quorlock itself failed
@@ -34,14 +43,19 @@ Exit codes:
 Examples:
   quorlock run --node redis://a,redis://b,redis://c nightly -- ./backup.sh --full
   quorlock run -n -E 0 nightly -- ./backup.sh     # somebody else does it: fine
-  quorlock run -w 1m30s --ttl 5s deploy/web -- sh -c './build && ./deploy'
+  quorlock run -w 1m30s --ttl 5s deploy/web -c './build && ./deploy'
+  quorlock run --hold-at-least 1m mail -- ./send  # once, though clocks differ by some seconds
 
 Passwords belong into QUORLOCK_NODES: the arguments of a process can be seen by every user of the
 machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), info, debug.";
 
+const OWNER_HELP: &str = "\
+For whom to take the lock: with the QUORLOCK_OWNER of another run, it takes part in its lock. A secret \
+[default: that of a run of the same name around this one, or somebody new]";
+
 /// Take a lock, run a command, release the lock.
 ///
-/// Waits without end for the lock, unless -w or -n is given.
+/// Waits without end for the lock and for nodes that cannot be reached, unless -w or -n is given.
 #[derive(Parser)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
@@ -59,10 +73,36 @@ pub(crate) struct RunArgs {
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) nonblock: bool,
 
-    /// The exit code if the lock is taken
-    #[arg(short = 'E', long, value_name = "CODE", requires = "nonblock")]
-    #[arg(default_value_t = exit::TAKEN)]
-    pub(crate) conflict_exit_code: u8,
+    /// The exit code if the lock is taken (-n) or does not become free in time (-w) [default: 75
+    /// and 124]
+    #[arg(short = 'E', long, value_name = "CODE")]
+    pub(crate) conflict_exit_code: Option<u8>,
+
+    /// End the command before the lock was held for longer than this, with exit code 76 [default:
+    /// no limit]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) max_hold: Option<Duration>,
+
+    /// Keep the lock for so long, though the command ends earlier; a signal ends it [default: no
+    /// longer than the command]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) hold_at_least: Option<Duration>,
+
+    /// Send SIGKILL so long after a signal that was passed on to end the command, or after that of
+    /// --max-hold. When the lock is lost, it alone decides [default: no SIGKILL]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) kill_after: Option<Duration>,
+
+    /// What to end the command with
+    #[arg(short, long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
+    pub(crate) signal: Signal,
+
+    /// Release the lock when the command itself has ended, whatever it left running
+    #[arg(short = 'o', long)]
+    pub(crate) leave_behind: bool,
+
+    #[arg(long, value_name = "ID", help = OWNER_HELP)]
+    pub(crate) owner: Option<String>,
 
     #[command(flatten)]
     pub(crate) note: NoteArgs,
@@ -70,10 +110,14 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 
+    /// A line for the shell, instead of a command
+    #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
+    pub(crate) line: Option<OsString>,
+
     /// The lock
     pub(crate) name: OsString,
 
     /// The command, with its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required_unless_present = "line", value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }

@@ -15,7 +15,12 @@ fn bad_arguments_give_78_and_name_the_fault() {
         (&["run", node, "x", "true"], "unexpected argument 'true'"),
         (&["run", node, "--frob", "x", "--", "true"], "unexpected argument '--frob'"),
         (&["run", node, "-n", "-w", "1", "x", "--", "true"], "cannot be used with"),
-        (&["run", node, "-E", "3", "x", "--", "true"], "--nonblock"),
+        (&["run", node, "x", "-c", "true", "--", "true"], "cannot be used with"),
+        (&["run", node, "-s", "STOP", "x", "--", "true"], "\"STOP\" is no signal"),
+        (
+            &["run", node, "--max-hold", "5s", "--hold-at-least", "6s", "x", "--", "true"],
+            "--hold-at-least 6.0s does not fit into --max-hold 5.0s",
+        ),
         (&["run", node, "-n", "-E", "256", "x", "--", "true"], "256 is not in 0..=255"),
         (&["run", node, "-w", "1d", "x", "--", "true"], "\"1d\" is no duration"),
         (&["run", node, "-w=-1", "x", "--", "true"], "\"-1\" is no duration"),
@@ -72,7 +77,8 @@ fn help_and_version_are_on_stdout_and_give_0() {
         for part in [
             "[default: 10s]",
             "[default: without",
-            "[default: 75]",
+            "[default: 75",
+            "[default: TERM]",
             "[default: nothing]",
             "Examples:",
             "Passwords belong into QUORLOCK_NODES",

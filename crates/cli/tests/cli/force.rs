@@ -3,8 +3,8 @@
 use quorlock_testkit::Reply;
 
 use crate::nodes::{Nodes, quorlock};
+use crate::on_terminal::OnTerminal;
 use crate::process::{Running, outcome};
-use crate::terminal::OnTerminal;
 
 const HOLD: [&str; 5] = ["x", "--", "sh", "-c", "echo in; read _; exit 0"];
 

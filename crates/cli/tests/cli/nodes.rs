@@ -11,10 +11,11 @@ use quorlock_testkit::{RedisServer, Reply, eventually, servers};
 pub(crate) fn quorlock() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_quorlock")]);
-    for setting in ["NODES", "LOG", "NOTE", "TOKEN"] {
-        command.env_remove(format!("QUORLOCK_{setting}"));
+    for variable in ["NODES", "LOG", "NOTE", "TOKEN", "NAME", "OWNER", "HELD"] {
+        command.env_remove(format!("QUORLOCK_{variable}"));
     }
-    command.stdin(Stdio::null());
+    // Where a script finds the program.
+    command.env("QUORLOCK", env!("CARGO_BIN_EXE_quorlock")).stdin(Stdio::null());
     command
 }
 
@@ -28,10 +29,24 @@ impl Nodes {
 
     /// The program under test, with these nodes.
     pub(crate) fn quorlock(&self, subcommand: &str) -> Command {
-        let urls: Vec<String> = self.0.iter().map(RedisServer::url).collect();
         let mut command = quorlock();
-        command.env("QUORLOCK_NODES", urls.join(",")).arg(subcommand);
+        command.env("QUORLOCK_NODES", self.urls()).arg(subcommand);
         command
+    }
+
+    /// What `QUORLOCK_NODES` is for these nodes.
+    pub(crate) fn urls(&self) -> String {
+        self.0.iter().map(RedisServer::url).collect::<Vec<_>>().join(",")
+    }
+
+    /// Blocks until so many stand in the queue for the lock on every server.
+    pub(crate) fn wait_for_queue(&self, key: &str, length: i64) {
+        let queue = format!("{key}:quorlock:queue");
+        for server in &self.0 {
+            eventually("the queue is so long", || {
+                server.command(&["ZCARD", &queue]) == Reply::Int(length)
+            });
+        }
     }
 
     /// On how many servers the key is.
@@ -56,12 +71,21 @@ impl Nodes {
 
     /// Blocks until the program under test has connected to every server.
     pub(crate) fn wait_for_clients(&self) {
+        self.wait_until_clients("a client of that name is connected", |count| count > 0);
+    }
+
+    /// Blocks until no more than so many runs are connected to any server.
+    pub(crate) fn wait_for_clients_to_go(&self, most: usize) {
+        self.wait_until_clients("the others are not connected any more", |count| count <= most);
+    }
+
+    fn wait_until_clients(&self, what: &str, is_right: impl Fn(usize) -> bool) {
         for server in &self.0 {
-            eventually("a client of that name is connected", || {
+            eventually(what, || {
                 let Reply::Bulk(Some(list)) = server.command(&["CLIENT", "LIST"]) else {
                     panic!("no list of clients");
                 };
-                String::from_utf8_lossy(&list).contains("name=quorlock")
+                is_right(String::from_utf8_lossy(&list).matches("name=quorlock").count())
             });
         }
     }

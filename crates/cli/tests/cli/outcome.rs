@@ -68,6 +68,35 @@ fn stdin_and_stdout_are_the_commands_own() {
 }
 
 #[test]
+fn a_command_finds_everything_as_it_would_without_the_lock() {
+    let nodes = Nodes::start(1);
+    let dir = tempfile::tempdir().unwrap();
+    // Its name and arguments, folder, open files, and the signals it ignores or blocks.
+    let script = r#"printf '%s|' "$0" "$@"; pwd; \
+        for file in /proc/$$/fd/*; do printf '%s ' "${file##*/}"; done; \
+        grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status"#;
+    let args = ["-c", script, "na me", "-n", "--", "", "__exec"];
+    let here = |mut command: std::process::Command| {
+        outcome(command.current_dir(dir.path()).args(args)).stdout
+    };
+    let mut bare = std::process::Command::new("env");
+    bare.args(["--default-signal", "sh"]);
+    let mut locked = nodes.quorlock("run");
+    locked.args(["x", "--", "sh"]);
+    let bare = here(bare);
+    assert!(bare.starts_with("na me|-n|--||__exec|/"), "{bare}");
+    assert_eq!(here(locked), bare);
+}
+
+#[test]
+fn a_line_is_run_by_the_shell() {
+    let nodes = Nodes::start(1);
+    let line = "echo a 'b  c' | cat; exit 4";
+    let run = outcome(nodes.quorlock("run").args(["x", "-c", line]));
+    assert_eq!((run.code, run.stdout.as_str()), (Some(4), "a b  c\n"), "{run:?}");
+}
+
+#[test]
 fn the_command_finds_the_name_in_its_environment() {
     let nodes = Nodes::start(1);
     let print = ["--", "printenv", "QUORLOCK_NAME"];
@@ -111,7 +140,7 @@ fn too_few_nodes_give_69_and_no_run() {
         if dead > 0 {
             nodes.0[dead - 1].kill();
         }
-        let run = outcome(nodes.quorlock("run").args(["x", "--", "echo", "out"]));
+        let run = outcome(nodes.quorlock("run").args(["-n", "x", "--", "echo", "out"]));
         assert_eq!(run.code, Some(code), "{dead} dead: {run:?}");
         assert_eq!(run.stdout.is_empty(), code != 0, "{run:?}");
     }

@@ -8,11 +8,13 @@ use rustix::process::Signal;
 use crate::nodes::Nodes;
 use crate::process::{Running, is_alive, outcome};
 
-const PASSED_ON: [(Signal, &str, i32); 4] = [
+const PASSED_ON: [(Signal, &str, i32); 6] = [
     (Signal::INT, "INT", 130),
     (Signal::TERM, "TERM", 143),
     (Signal::HUP, "HUP", 129),
     (Signal::QUIT, "QUIT", 131),
+    (Signal::USR1, "USR1", 138),
+    (Signal::USR2, "USR2", 140),
 ];
 
 #[test]
@@ -90,15 +92,17 @@ fn a_command_that_stands_still_can_be_ended() {
 }
 
 #[test]
-fn ctrl_z_does_not_stop_the_one_who_extends_the_lock() {
+fn a_command_that_does_not_heed_a_signal_is_killed_when_that_was_asked_for() {
     let nodes = Nodes::start(1);
-    let args = ["x", "--", "sh", "-c", "echo in; read line; echo $line"];
-    let mut run = Running::start(nodes.quorlock("run").args(args));
-    assert_eq!(run.line(), "in");
-    run.signal(Signal::TSTP);
-    run.write("alive\n");
+    let script = "trap '' TERM USR1; echo $$; while :; do sleep 1; done";
+    let args = ["--kill-after", "100ms", "x", "--", "sh", "-c", script];
+    let run = Running::start(nodes.quorlock("run").args(args));
+    let pids = run.pids();
+    run.signal(Signal::USR1);
+    run.signal(Signal::TERM);
     let run = run.end();
-    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "alive\n"), "{run:?}");
+    assert_eq!(run.code, Some(137), "{run:?}");
+    assert!(!is_alive(pids[0]));
 }
 
 #[test]

@@ -4,8 +4,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::nodes::Nodes;
+use crate::on_terminal::OnTerminal;
 use crate::process::{Outcome, Running, outcome};
-use crate::terminal::OnTerminal;
 
 /// The first line, and what is said of each node. What is said of the holder is left out.
 fn read(status: &Outcome, nodes: &Nodes) -> (String, Vec<String>) {

@@ -1,74 +1,226 @@
-//! A terminal, for what only happens on one.
-
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::process::{Child, Command};
-use std::thread::{self, JoinHandle};
+//! At a terminal: who reads, who is interrupted, who is stopped.
 
 use quorlock_testkit::eventually;
-use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use std::sync::{Arc, Mutex};
 
-/// A run of the program on a terminal of its own.
-pub(crate) struct OnTerminal {
-    child: Child,
-    keyboard: File,
-    screen: Arc<Mutex<String>>,
-    reader: Option<JoinHandle<()>>,
+use crate::nodes::Nodes;
+use crate::process::is_alive;
+use crate::shell::Shell;
+
+const CTRL_C: &str = "\x03";
+const CTRL_Z: &str = "\x1a";
+
+// What the commands print is written in two parts in what is typed, since that is shown as well.
+
+#[test]
+fn a_command_reads_what_is_typed() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -c 'echo re\"\"ady; read line; echo \"<$line>\"; exit 7'\n");
+    shell.sees("ready");
+    shell.types("hello\n");
+    shell.sees("<hello>");
+    assert_eq!(shell.exit_code(), "7");
+    assert_eq!(nodes.holding("x"), 0);
 }
 
-impl OnTerminal {
-    pub(crate) fn start(command: &mut Command) -> Self {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&ours).expect("ours");
-        unlockpt(&ours).expect("usable");
-        let path = ptsname(&ours, Vec::new()).expect("a name").into_string().expect("plain");
-        let open = || OpenOptions::new().read(true).write(true).open(&path).expect("it opens");
-        let child = command.stdin(open()).stdout(open()).stderr(open()).spawn().expect("it starts");
-        // What the parent has opened of it has to go, or the end is never seen.
-        command.stdin(std::process::Stdio::null());
-        command.stdout(std::process::Stdio::null());
-        command.stderr(std::process::Stdio::null());
-        let keyboard = File::from(ours);
-        let mut output = keyboard.try_clone().expect("a second handle");
-        let screen = Arc::new(Mutex::new(String::new()));
-        let shown = Arc::clone(&screen);
-        let reader = thread::spawn(move || {
-            let mut bytes = [0; 1_024];
-            // The end of a terminal is an error.
-            while let Ok(count @ 1..) = output.read(&mut bytes) {
-                shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
-            }
-        });
-        Self { child, keyboard, screen, reader: Some(reader) }
-    }
-
-    /// What was shown so far, what was typed included.
-    pub(crate) fn screen(&self) -> String {
-        self.screen.lock().unwrap().clone()
-    }
-
-    pub(crate) fn type_in(&mut self, text: &str) {
-        self.keyboard.write_all(text.as_bytes()).expect("somebody reads it");
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("the program runs");
-    }
-
-    /// Waits for the end: its code, and all that was shown.
-    pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        eventually("the program ends", || self.child.try_wait().expect("a child").is_some());
-        self.reader.take().expect("only taken here").join().expect("it was read");
-        (self.child.wait().expect("it has ended").code(), self.screen())
-    }
+#[test]
+fn a_command_that_cannot_be_told_to_wait_for_its_turn_has_it() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    // In the background, its reading would fail.
+    shell.types(
+        "$QUORLOCK run x -c 'trap \"\" TTIN; echo re\"\"ady; read line; echo \"<$line>\"'\n",
+    );
+    shell.sees("ready");
+    shell.types("hello\n");
+    shell.sees("<hello>");
 }
 
-impl Drop for OnTerminal {
-    fn drop(&mut self) {
-        // After a failed test.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+#[test]
+fn a_script_goes_on_with_the_terminal_after_the_command() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    // Without job control, nobody but the program itself gives the terminal back to the script.
+    shell.types("sh -c '$QUORLOCK run x -c \"read a\"; echo ne\"\"xt; read b; echo \"<$b>\"'\n");
+    shell.types("one\n");
+    shell.sees("next");
+    shell.types("two\n");
+    shell.sees("<two>");
+    assert_eq!(shell.exit_code(), "0");
+}
+
+#[test]
+fn ctrl_c_ends_the_command() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -c 'echo re\"\"ady; exec sleep 60'\n");
+    shell.sees("ready");
+    shell.types(CTRL_C);
+    assert_eq!(shell.exit_code(), "130");
+    assert_eq!(nodes.holding("x"), 0);
+}
+
+#[test]
+fn ctrl_c_ends_the_waiting_of_which_the_screen_tells() {
+    let nodes = Nodes::start(1);
+    nodes.take("x");
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -- echo o\"\"ut\n");
+    shell.sees("waiting for the lock x, held by #");
+    shell.types(CTRL_C);
+    assert_eq!(shell.exit_code(), "130");
+    assert_eq!(nodes.holding("x"), 1, "what is somebody else's stays");
+}
+
+#[test]
+fn nothing_of_the_waiting_is_left_on_the_screen() {
+    let nodes = Nodes::start(1);
+    nodes.take("x");
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -- echo o\"\"ut\n");
+    shell.sees("waiting for the lock x, held by #");
+    nodes.delete("x");
+    let before = shell.sees("out");
+    assert!(before.ends_with("\r\x1b[K"), "{before:?}");
+}
+
+#[test]
+fn the_waiting_in_the_background_is_not_shown() {
+    let nodes = Nodes::start(1);
+    nodes.take("x");
+    nodes.take("y");
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -- true &\n");
+    nodes.wait_for_queue("x", 1);
+    shell.types("$QUORLOCK run y -- true\n");
+    let before = shell.sees("waiting for the lock y, held by #");
+    assert!(!before.contains("waiting for the lock x"), "{before:?}");
+}
+
+#[test]
+fn a_warning_does_not_stop_the_one_who_extends_the_lock() {
+    let nodes = Nodes::start(3);
+    let mut shell = Shell::start(&nodes);
+    // Whoever writes from the background is stopped then.
+    let run = "$QUORLOCK run --ttl 2s x -c 'echo re\"\"ady; read line; echo \"<$line>\"; exit 7'";
+    shell.types(&format!("stty tostop; {run}\n"));
+    shell.sees("ready");
+    nodes.0[2].kill();
+    shell.sees("warning: node ");
+    shell.types("hello\n");
+    shell.sees("<hello>");
+    assert_eq!(shell.exit_code(), "7");
+}
+
+#[test]
+fn ctrl_z_stops_the_command_which_goes_on_with_its_lock() {
+    let nodes = Nodes::start(3);
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -c 'echo re\"\"ady; read line; echo \"<$line>\"; exit 7'\n");
+    shell.sees("ready");
+    shell.types(CTRL_Z);
+    shell.sees("stopped; the lock x is kept for ");
+    shell.sees("Stopped");
+    shell.sees("$ ");
+    assert!(nodes.holding("x") >= 2);
+    shell.types("fg\n");
+    shell.types("more\n");
+    shell.sees("<more>");
+    assert_eq!(shell.exit_code(), "7");
+    assert_eq!(nodes.holding("x"), 0);
+}
+
+#[test]
+fn a_command_whose_lock_was_lost_while_it_stood_still_does_not_go_on() {
+    let nodes = Nodes::start(3);
+    let mut shell = Shell::start(&nodes);
+    // It says so if it goes on for a moment, whatever it gets. It starts nothing: a shell that is
+    // about to start something cannot be stopped if that is stopped first.
+    let script = "trap \"echo w\\\"\\\"ent on\" CONT TERM; echo pid $$ =; while :; do :; done";
+    shell.types(&format!("$QUORLOCK run x -c '{script}'\n"));
+    shell.sees("\npid ");
+    let pid: i32 = shell.sees(" ").parse().unwrap();
+    shell.types(CTRL_Z);
+    shell.sees("stopped; the lock x is kept for ");
+    shell.sees("Stopped");
+    shell.sees("$ ");
+    nodes.delete("x");
+    nodes.take("x");
+    shell.types("fg\n");
+    let said = shell.sees("the lock x is lost");
+    assert!(!said.contains("went on"), "{said}");
+    shell.sees("the command was ended before it could go on");
+    assert_eq!(shell.exit_code(), "76");
+    assert!(!is_alive(pid));
+    assert_eq!(nodes.holding("x"), 3, "what is somebody else's stays");
+}
+
+#[test]
+fn ctrl_z_stops_what_ignores_it_as_well() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    let script = "(trap \"\" TSTP; exec sleep 60) & echo pid $! =; read line";
+    shell.types(&format!("$QUORLOCK run x -c '{script}'\n"));
+    shell.sees("\npid ");
+    let pid = shell.sees(" ");
+    shell.types(CTRL_Z);
+    shell.sees("Stopped");
+    let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    eventually("it stands still", || state().contains(") T "));
+}
+
+#[test]
+fn ctrl_z_stops_the_waiting() {
+    let nodes = Nodes::start(1);
+    nodes.take("x");
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -- echo o\"\"ut\n");
+    shell.sees("waiting for the lock x, held by #");
+    shell.types(CTRL_Z);
+    shell.sees("Stopped");
+    shell.types("fg\n");
+    shell.sees("waiting for the lock x, held by #");
+    nodes.delete("x");
+    shell.sees("out");
+    assert_eq!(shell.exit_code(), "0");
+}
+
+#[test]
+fn a_run_inside_a_run_is_stopped_and_goes_on_too() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    let script = "echo re\"\"ady; read line; echo \"<$line>\"";
+    shell.types(&format!("$QUORLOCK run x -- $QUORLOCK run y -c '{script}'\n"));
+    shell.sees("ready");
+    shell.types(CTRL_Z);
+    shell.sees("Stopped");
+    shell.types("fg\n");
+    shell.types("more\n");
+    shell.sees("<more>");
+    assert_eq!(shell.exit_code(), "0");
+}
+
+#[test]
+fn a_command_in_a_pipeline_can_read_too() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -c 'echo re\"\"ady; read line; echo \"<$line>\"' | cat\n");
+    shell.sees("ready");
+    shell.types("hello\n");
+    shell.sees("<hello>");
+    assert_eq!(shell.exit_code(), "0");
+}
+
+#[test]
+fn a_command_in_the_background_waits_for_the_foreground_to_read() {
+    let nodes = Nodes::start(1);
+    let mut shell = Shell::start(&nodes);
+    shell.types("$QUORLOCK run x -c 'read line; echo \"<$line>\"; exit 7' &\n");
+    shell.sees("the lock x is kept for ");
+    shell.types("until jobs -s | grep -q .; do sleep 0.01; done; echo sto\"\"od\n");
+    shell.sees("stood");
+    shell.types("fg\n");
+    shell.types("hello\n");
+    shell.sees("<hello>");
+    assert_eq!(shell.exit_code(), "7");
 }

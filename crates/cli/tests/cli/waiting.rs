@@ -1,10 +1,12 @@
 //! Locks that are taken: waiting for them, or not.
 
+use std::io::{self, BufRead};
 use std::process::Command;
 
-use quorlock_testkit::Reply;
+use quorlock_testkit::{RedisServer, Reply};
+use rustix::process::Signal;
 
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, quorlock};
 use crate::process::{Outcome, Running, outcome};
 
 fn refused(command: &mut Command, code: i32) -> Outcome {
@@ -41,6 +43,67 @@ fn waiting_in_vain_gives_124() {
     nodes.take("x");
     let run = refused(nodes.quorlock("run").args(["-w", "300ms"]), 124);
     assert!(run.stderr.contains("for the lock x"), "{run:?}");
+    refused(nodes.quorlock("run").args(["-w", "0.3", "-E", "9"]), 9);
+}
+
+#[test]
+fn nodes_that_cannot_be_reached_are_waited_for() {
+    let nodes = Nodes::start(3);
+    nodes.0.iter().for_each(RedisServer::kill);
+    let run = refused(nodes.quorlock("run").args(["-w", "0.5", "-E", "9"]), 69);
+    assert_eq!(run.stderr.matches("trying again").count(), 1, "{run:?}");
+    let last = run.stderr.lines().last().unwrap();
+    assert!(last.starts_with("quorlock: waited 5") && last.contains("0 of 3 nodes"), "{run:?}");
+    let at_once = refused(nodes.quorlock("run").arg("-n"), 69);
+    assert!(!at_once.stderr.contains("trying again"), "{at_once:?}");
+
+    let (said, stderr) = io::pipe().unwrap();
+    let args = ["x", "--", "echo", "in"];
+    let run = Running::start_with_stderr(nodes.quorlock("run").args(args), stderr);
+    let mut said = io::BufReader::new(said).lines().map_while(Result::ok);
+    assert!(said.any(|line| line.contains("trying again")));
+    nodes.0[0].restart();
+    nodes.0[2].restart();
+    assert_eq!(run.line(), "in");
+    assert_eq!(run.end().code, Some(0));
+}
+
+#[test]
+fn a_password_that_is_wrong_is_not_waited_for() {
+    let server = RedisServer::builder().requirepass("right").start();
+    let url = server.url().replace("right", "wrong");
+    let run = outcome(quorlock().args(["run", "--node", &url, "x", "--", "true"]));
+    assert_eq!(run.code, Some(69), "{run:?}");
+    assert!(!run.stderr.contains("trying again"), "{run:?}");
+}
+
+#[test]
+fn waiters_that_are_killed_in_the_queue_hold_nobody_up() {
+    let nodes = Nodes::start(3);
+    let args = ["--ttl", "30s", "x", "--", "sh", "-c", "echo in; read _"];
+    let mut holder = Running::start(nodes.quorlock("run").args(args));
+    assert_eq!(holder.line(), "in");
+    let waiters: Vec<_> = (1..=4)
+        .map(|place| {
+            let args = ["--ttl", "30s", "x", "--", "echo", "served"];
+            let run = Running::start(nodes.quorlock("run").args(args));
+            nodes.wait_for_queue("x", place);
+            run
+        })
+        .collect();
+    let mut waiters = waiters.into_iter();
+    let killed: Vec<_> = waiters.by_ref().take(3).collect();
+    killed.iter().for_each(|run| run.signal(Signal::KILL));
+    // One that is given the lock and dies then was not a waiter any more.
+    nodes.wait_for_clients_to_go(2);
+    holder.close_stdin();
+    // A record of one that is gone would stand for 30 s, which is longer than any test waits.
+    let last = waiters.next().unwrap();
+    assert_eq!(last.line(), "served");
+    assert_eq!(last.end().code, Some(0));
+    for run in killed {
+        assert_eq!(run.end().stdout, "");
+    }
 }
 
 #[test]

@@ -1,0 +1,95 @@
+//! The runs that this run is inside of, and what the command is told about its own.
+//!
+//! A run of the same name inside another takes part in its lock, instead of waiting for it for ever.
+//! It does so by the owner of that lock, which the outer run leaves in the environment:
+//!
+//! ```text
+//!   QUORLOCK_NAME   the lock             of the innermost run
+//!   QUORLOCK_OWNER  its owner, a secret
+//!   QUORLOCK_HELD   OWNER:NAME,…         of every run around it, the names in hexadecimal
+//! ```
+//!
+//! Each run has an owner of its own. If those of all names inside a run had the same, two of them
+//! that run side by side, as under `make -j`, would not exclude each other.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+
+use quorlock::Owner;
+
+const NAME: &str = "QUORLOCK_NAME";
+const OWNER: &str = "QUORLOCK_OWNER";
+const HELD: &str = "QUORLOCK_HELD";
+
+/// The locks of the runs around this one, by what the environment says.
+#[derive(Default)]
+pub(crate) struct Enclosing {
+    name: OsString,
+    owner: String,
+    held: String,
+}
+
+impl Enclosing {
+    pub(crate) fn from_environment() -> Self {
+        let text = |name| std::env::var(name).unwrap_or_default();
+        let name = std::env::var_os(NAME).unwrap_or_default();
+        Self { name, owner: text(OWNER), held: text(HELD) }
+    }
+
+    /// The owner of the lock of this name, if a run around this one holds it.
+    pub(crate) fn owner_of(&self, name: &OsStr) -> Option<&str> {
+        if self.name == name && !self.owner.is_empty() {
+            return Some(&self.owner);
+        }
+        let name = hex(name);
+        // The innermost stands last.
+        let mut entries = self.held.rsplit(',').filter_map(|entry| entry.split_once(':'));
+        entries.find(|(_, held)| *held == name).map(|(owner, _)| owner)
+    }
+
+    /// The environment of a command that runs under this lock.
+    pub(crate) fn inside(&self, name: &OsStr, owner: &Owner) -> [(&'static str, OsString); 3] {
+        let owner = owner.id();
+        let entry = format!("{owner}:{}", hex(name));
+        let held = if self.held.is_empty() { entry } else { format!("{},{entry}", self.held) };
+        [(NAME, name.to_owned()), (OWNER, owner.into()), (HELD, held.into())]
+    }
+}
+
+fn hex(name: &OsStr) -> String {
+    name.as_bytes().iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inside(outer: &Enclosing, name: &str, id: &str) -> Enclosing {
+        let owner = Owner::from_id(&id.repeat(24)).unwrap();
+        let [(_, name), (_, owner), (_, held)] = outer.inside(name.as_ref(), &owner);
+        let text = |value: OsString| value.into_string().unwrap();
+        Enclosing { name, owner: text(owner), held: text(held) }
+    }
+
+    #[test]
+    fn every_run_around_is_known_by_its_own_owner() {
+        let a = inside(&Enclosing::default(), "a,b:c", "1");
+        let b = inside(&a, "b", "2");
+        let owner = |name: &str| b.owner_of(name.as_ref()).map(str::to_owned);
+        assert_eq!(owner("a,b:c"), Some("1".repeat(24)));
+        assert_eq!(owner("b"), Some("2".repeat(24)));
+        assert_eq!((owner("c"), owner("a"), owner("")), (None, None, None));
+    }
+
+    #[test]
+    fn a_name_and_an_owner_that_were_set_by_hand_are_enough() {
+        let name = OsString::from("x");
+        let by_hand = Enclosing { name, owner: "3".repeat(24), held: String::new() };
+        assert_eq!(by_hand.owner_of("x".as_ref()), Some("3".repeat(24).as_str()));
+    }
+}

@@ -1,0 +1,196 @@
+//! Getting the lock: connecting to the nodes and waiting, no longer than was asked for.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
+
+use quorlock::node::FailureKind;
+use quorlock::{Error, Guard, Locker, Owner, Verdict};
+use rustix::process::{Signal, getpgrp, getpid, kill_process};
+use tokio::select;
+use tokio::time::{sleep, timeout};
+
+use crate::duration::shown;
+use crate::exit::Failed;
+use crate::plan;
+use crate::processes;
+use crate::signals::{Event, Signals};
+use crate::stderr::{self, say};
+use crate::warnings;
+
+/// The pauses between two attempts to connect: short at first, for nodes that are just starting.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What is shown while waiting: not at all if it takes no longer than this, and then so often.
+const BEFORE_SHOWN: Duration = Duration::from_millis(300);
+const SHOWN_EVERY: Duration = Duration::from_millis(100);
+/// The nodes are asked for the holder once in so many rounds of the spinner.
+const ROUNDS: usize = 3;
+
+/// How long to wait, for the nodes and the lock together.
+pub(crate) struct Patience {
+    began: Instant,
+    /// `None` without end; zero is one attempt.
+    wait: Option<Duration>,
+}
+
+impl Patience {
+    pub(crate) fn new(wait: Option<Duration>) -> Self {
+        Self { began: Instant::now(), wait }
+    }
+
+    /// What is left of it; `None` without end.
+    fn left(&self) -> Option<Duration> {
+        self.wait.map(|wait| wait.saturating_sub(self.began.elapsed()))
+    }
+
+    fn is_over(&self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
+}
+
+/// Ends with a signal that ends the waiting. Ctrl-Z stops this process: it holds nothing yet, and
+/// if it is given the lock meanwhile, others get it after the TTL.
+pub(crate) async fn signalled(signals: &mut Signals) -> Signal {
+    loop {
+        match signals.next().await {
+            Event::Signal(signal) => return signal,
+            Event::Suspend => stop(),
+            Event::Child => {}
+        }
+    }
+}
+
+/// Stops this process, unless nobody would make it go on.
+pub(crate) fn stop() {
+    if processes::somebody_continues(getpgrp()) {
+        stderr::hide();
+        stderr::flush();
+        // Nothing can keep a process from stopping itself.
+        let _ = kill_process(getpid(), Signal::STOP);
+    }
+}
+
+/// Connects to the nodes: again and again while there is patience, if they may yet come.
+pub(crate) async fn connect(plan: &plan::Run, patience: &Patience) -> Result<Locker, Failed> {
+    let mut pause = FIRST_PAUSE;
+    let mut last = match plan.cluster.connect().await {
+        Ok(locker) => return Ok(locker),
+        Err(error) => error,
+    };
+    if patience.is_over() || !may_come(&last) {
+        return Err(last.into());
+    }
+    say(format_args!("{last}; trying again until they are there"));
+    // What there is to be said of each node was said.
+    warnings::hush(true);
+    let connected = loop {
+        sleep(patience.left().map_or(pause, |left| left.min(pause))).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        // The last attempt is cut off when the time is over.
+        let attempt = plan.cluster.connect();
+        let attempt = match patience.left() {
+            None => attempt.await,
+            Some(left) => timeout(left, attempt).await.unwrap_or_else(|_| Err(last.clone())),
+        };
+        match attempt {
+            Ok(locker) => break Ok(locker),
+            Err(error) if patience.is_over() || !may_come(&error) => break Err(error),
+            Err(error) => last = error,
+        }
+    };
+    warnings::hush(false);
+    connected.map_err(|error| {
+        let failed = Failed::from(error);
+        let message =
+            format!("waited {} for the nodes: {}", shown(patience.began.elapsed()), failed.message);
+        Failed { message, ..failed }
+    })
+}
+
+/// Whether nodes may be there later which are not there now. Those that are there and cannot be
+/// used, as with a wrong password, wait for somebody to mend them.
+fn may_come(error: &Error) -> bool {
+    let Error::NoQuorum { need, nodes, answers, .. } = error else { return false };
+    let hopeless = answers.0.iter().filter(|answer| {
+        answer.failure.as_ref().is_some_and(|failure| {
+            use FailureKind::{Duplicate, Unfit, WrongType};
+            matches!(failure.kind(), Duplicate | Unfit | WrongType)
+        })
+    });
+    nodes - hopeless.count() >= *need
+}
+
+/// Takes the lock, for as long as the patience lasts.
+pub(crate) async fn lock(
+    plan: &plan::Run,
+    locker: &Locker,
+    owner: &Owner,
+    patience: &Patience,
+) -> Result<Guard, Failed> {
+    loop {
+        // With less than a third it might be too late for the first extension.
+        let mut lock = locker
+            .lock(plan.name.as_bytes())
+            .at_least(plan.cluster.ttl / 3)
+            .owner(owner)
+            .note(&*plan.note);
+        if let Some(longest) = plan.max_hold {
+            lock = lock.max_hold(longest);
+        }
+        if let Some(wait) = plan.wait {
+            // Who was ready to wait is not told that he was not, though the nodes took it all.
+            let least = wait.min(Duration::from_millis(1));
+            lock = lock.wait(patience.left().unwrap_or_default().max(least));
+        }
+        let guard = select! {
+            biased;
+            taken = lock.into_future() => taken,
+            never = show(plan, locker, patience) => match never {},
+        };
+        stderr::hide();
+        match guard {
+            // A process that was stopped in the meantime may have it too late.
+            Ok(guard) if !guard.is_held() => {}
+            Ok(guard) => return Ok(guard),
+            Err(error) => return Err(not_taken(plan, error)),
+        }
+    }
+}
+
+fn not_taken(plan: &plan::Run, error: Error) -> Failed {
+    let failed = Failed::from(error);
+    let in_vain = [crate::exit::TAKEN, crate::exit::WAITED].contains(&failed.code);
+    match plan.conflict_code {
+        Some(code) if in_vain => Failed { code, ..failed },
+        _ => failed,
+    }
+}
+
+/// Shows who holds the lock while it is waited for, if somebody looks at a terminal. Never ends.
+async fn show(plan: &plan::Run, locker: &Locker, patience: &Patience) -> Infallible {
+    if plan.wait.is_some_and(|wait| wait.is_zero()) || !stderr::shows_lines() {
+        return pending().await;
+    }
+    sleep(BEFORE_SHOWN).await;
+    let name = plan.name.display();
+    loop {
+        let holder = holder(plan, locker).await;
+        for spinner in ["|", "/", "-", "\\"].repeat(ROUNDS) {
+            let waited = shown(patience.began.elapsed());
+            stderr::show(format!("{spinner} waiting for the lock {name}{holder}; {waited} so far"));
+            sleep(SHOWN_EVERY).await;
+        }
+    }
+}
+
+async fn holder(plan: &plan::Run, locker: &Locker) -> String {
+    let Ok(status) = locker.inspect(plan.name.as_bytes()).await else { return String::new() };
+    let Verdict::Held(holder) = status.verdict() else { return String::new() };
+    match status.remaining() {
+        Some(left) => format!(", held by {holder} for another {} unless renewed", shown(left)),
+        None => format!(", held by {holder}"),
+    }
+}
