@@ -34,8 +34,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use failure::{Failure, FailureKind};
-pub(crate) use url::Setting;
 pub use url::open;
+pub(crate) use url::{Setting, examine};
 
 use crate::name::Name;
 use crate::runtime::{BoxFuture, Runtime, random_u64};

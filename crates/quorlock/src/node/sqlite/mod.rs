@@ -34,7 +34,7 @@
 //!
 //! Files: `address` reads the URL and knows the default file, `connect` opens the file and refuses
 //! those that would not keep a lock, `worker` is the thread, `watch` looks after the calls
-//! meanwhile, `verbs` is the SQL, `error` gives remedies.
+//! meanwhile, `verbs` is the SQL, `error` gives remedies, `examine` tells what the file is.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("the feature sqlite needs Linux, for its boot id; use a Redis node elsewhere");
@@ -42,6 +42,7 @@ compile_error!("the feature sqlite needs Linux, for its boot id; use a Redis nod
 mod address;
 mod connect;
 mod error;
+mod examine;
 mod verbs;
 mod watch;
 mod worker;
@@ -58,6 +59,7 @@ use crate::Error;
 use crate::runtime::BoxFuture;
 use address::Address;
 pub use address::default_url;
+pub(super) use examine::examine;
 use quorlock_protocol::Drift;
 use watch::Watch;
 use worker::{Readiness, Worker};
