@@ -4,14 +4,21 @@
 //!   args ──▶ plan ──┬──▶ run ──▶ group     the command, and everything it starts
 //!                   │     ├────▶ signals   passed on to the group
 //!                   │     └────▶ grace     what the group gets to end in
-//!                   └──▶ status            who holds a lock
+//!                   ├──▶ status            who holds a lock
+//!                   ├──▶ doctor            what is wrong with the nodes
+//!                   └──▶ pages             manual pages and completions
 //! ```
+//!
+//! `config` knows what the arguments leave open.
 
 mod args;
+mod config;
+mod doctor;
 mod duration;
 mod exit;
 mod grace;
 mod group;
+mod pages;
 mod plan;
 mod run;
 mod signals;
@@ -20,6 +27,8 @@ mod stderr;
 mod warnings;
 
 use std::process::ExitCode;
+
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::Args;
 use crate::exit::Failed;
@@ -39,7 +48,9 @@ fn main() -> ExitCode {
 
 fn execute(args: Args) -> Result<u8, Failed> {
     let plan = Plan::new(args)?;
-    warnings::show()?;
+    // The doctor has its own way to say what the library warns of.
+    let least = if matches!(plan, Plan::Doctor(_)) { LevelFilter::OFF } else { LevelFilter::WARN };
+    warnings::show(least)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
             Failed::new(exit::OWN_FAILURE, format!("the runtime does not start: {error}"))
@@ -48,6 +59,9 @@ fn execute(args: Args) -> Result<u8, Failed> {
         match &plan {
             Plan::Run(plan) => run::run(plan).await,
             Plan::Status(plan) => status::status(plan).await,
+            Plan::Doctor(plan) => doctor::doctor(plan).await,
+            Plan::Man(args) => pages::man(args),
+            Plan::Completions(args) => pages::completions(args),
         }
     });
     // Looking a host name up may take long, and nobody needs the answer any more.

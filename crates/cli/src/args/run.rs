@@ -36,8 +36,8 @@ Examples:
   quorlock run -n -E 0 nightly -- ./backup.sh     # somebody else does it: fine
   quorlock run -w 1m30s --ttl 5s deploy/web -- sh -c './build && ./deploy'
 
-Passwords belong into QUORLOCK_NODES: the arguments of a process can be seen by every user of the
-machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), info, debug.";
+Passwords belong into QUORLOCK_NODES or a file: the arguments of a process can be seen by every user
+of the machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), info, debug.";
 
 /// Take a lock, run a command, release the lock.
 ///
@@ -46,12 +46,12 @@ machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the defau
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
     /// How long the lock outlives this process if the machine dies; it is extended for as long as
-    /// the command runs. At most 30s
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
+    /// the command runs. At most 30s [env: QUORLOCK_TTL] [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
 
-    /// Wait so long at the most: 10s, 1m30s, 500ms, 2h, or seconds such as 0.5 [default: without
-    /// end]
+    /// Wait so long at the most: 10s, 1m30s, 500ms, 2h, or seconds such as 0.5 [env:
+    /// QUORLOCK_WAIT] [default: without end]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
 

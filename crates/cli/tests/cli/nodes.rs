@@ -4,6 +4,20 @@ use std::process::{Command, Stdio};
 
 use quorlock_testkit::{RedisServer, Reply, eventually, servers};
 
+/// What would change the settings of the program under test.
+const VARIABLES: [&str; 10] = [
+    "QUORLOCK_NODES",
+    "QUORLOCK_LOG",
+    "QUORLOCK_TTL",
+    "QUORLOCK_WAIT",
+    "QUORLOCK_PREFIX",
+    "QUORLOCK_NODE_LIMIT",
+    "QUORLOCK_CONNECT_LIMIT",
+    "QUORLOCK_USERNAME",
+    "QUORLOCK_PASSWORD",
+    "QUORLOCK_PASSWORD_FILE",
+];
+
 /// The program under test, with no settings from outside.
 ///
 /// Signals that are ignored stay so in the program, and a shell that runs the tests in the
@@ -11,7 +25,10 @@ use quorlock_testkit::{RedisServer, Reply, eventually, servers};
 pub(crate) fn quorlock() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_quorlock")]);
-    command.env_remove("QUORLOCK_NODES").env_remove("QUORLOCK_LOG").stdin(Stdio::null());
+    for name in VARIABLES {
+        command.env_remove(name);
+    }
+    command.env("QUORLOCK_CONFIG", "/dev/null").stdin(Stdio::null());
     command
 }
 
