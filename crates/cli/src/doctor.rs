@@ -19,15 +19,14 @@ pub(crate) async fn doctor(plan: &plan::Doctor) -> Result<u8, Failed> {
     let text = if plan.json { format!("{:#}\n", object(&checkup, code)) } else { table(&checkup) };
     // Colours only where they are wanted: NO_COLOR, a pipe and a dumb terminal do not.
     let mut stdout = anstream::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).or_else(unless_closed)?;
-    Ok(code)
-}
-
-fn unless_closed(error: io::Error) -> Result<(), Failed> {
-    if error.kind() == io::ErrorKind::BrokenPipe {
-        return Ok(());
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        // Whoever reads it may have seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let message = format!("the findings cannot be written: {error}");
+            Err(Failed::new(exit::OWN_FAILURE, message))
+        }
+        _ => Ok(code),
     }
-    Err(Failed::new(exit::OWN_FAILURE, format!("the findings cannot be written: {error}")))
 }
 
 fn code(checkup: &Checkup) -> u8 {

@@ -18,10 +18,11 @@ pub(crate) fn man(args: &ManArgs) -> Result<u8, Failed> {
     let Some(dir) = &args.dir else {
         return print(page(&Man::new(command)).as_bytes());
     };
-    let all = command.get_subcommands().chain([&command]).map(|command| Man::new(command.clone()));
+    let mut all =
+        command.get_subcommands().chain([&command]).map(|command| Man::new(command.clone()));
     let write = |man: Man| fs::write(dir.join(man.get_filename()), page(&man));
-    let written = fs::create_dir_all(dir).and_then(|()| all.map(write).collect());
-    written.map(|()| 0).map_err(|error: io::Error| {
+    let written = fs::create_dir_all(dir).and_then(|()| all.try_for_each(write));
+    written.map(|()| 0).map_err(|error| {
         let dir = dir.display();
         let remedy = "name a directory that this user may write to";
         Failed::new(

@@ -43,8 +43,10 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// The TTL that the locks are to have: time limits are judged by it [env: QUORLOCK_TTL]
-    /// [default: 10s]
+    #[arg(
+        help = "The TTL that the locks are to have: time limits are judged by it [env: QUORLOCK_TTL] \
+                  [default: 10s]"
+    )]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
 

@@ -84,22 +84,30 @@ pub(crate) struct ClusterArgs {
     #[arg(hide_env_values = true)]
     pub(crate) nodes: Vec<String>,
 
-    /// What stands before the lock's name in the key on the nodes [env: QUORLOCK_PREFIX] [default:
-    /// nothing]
+    #[arg(
+        help = "What stands before the lock's name in the key on the nodes [env: QUORLOCK_PREFIX] \
+                  [default: nothing]"
+    )]
     #[arg(long, value_name = "PREFIX")]
     pub(crate) prefix: Option<OsString>,
 
-    /// How long a node may take to answer [env: QUORLOCK_NODE_LIMIT] [default: 50ms, or a twentieth
-    /// of the TTL if that is less]
+    #[arg(
+        help = "How long a node may take to answer [env: QUORLOCK_NODE_LIMIT] [default: 50ms, or a \
+                  twentieth of the TTL if that is less]"
+    )]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) node_limit: Option<Duration>,
 
-    /// How long it may take to connect to a node [env: QUORLOCK_CONNECT_LIMIT] [default: 1s]
+    #[arg(
+        help = "How long it may take to connect to a node [env: QUORLOCK_CONNECT_LIMIT] [default: \
+                  1s]"
+    )]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) connect_limit: Option<Duration>,
 
-    /// The file with what the arguments and the environment leave open [env: QUORLOCK_CONFIG]
-    /// [default: quorlock/config.toml in $XDG_CONFIG_HOME or ~/.config, or else in /etc]
+    #[arg(help = "The file with what the arguments and the environment leave open [env: \
+                  QUORLOCK_CONFIG] [default: quorlock/config.toml in $XDG_CONFIG_HOME or ~/.config, or \
+                  else in /etc]")]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }

@@ -45,13 +45,15 @@ of the machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (th
 #[derive(Parser)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// How long the lock outlives this process if the machine dies; it is extended for as long as
-    /// the command runs. At most 30s [env: QUORLOCK_TTL] [default: 10s]
+    #[arg(
+        help = "How long the lock outlives this process if the machine dies; it is extended for as \
+                  long as the command runs. At most 30s [env: QUORLOCK_TTL] [default: 10s]"
+    )]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
 
-    /// Wait so long at the most: 10s, 1m30s, 500ms, 2h, or seconds such as 0.5 [env:
-    /// QUORLOCK_WAIT] [default: without end]
+    #[arg(help = "Wait so long at the most: 10s, 1m30s, 500ms, 2h, or seconds such as 0.5 [env: \
+                  QUORLOCK_WAIT] [default: without end]")]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
 

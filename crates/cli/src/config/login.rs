@@ -1,6 +1,7 @@
 //! Users and passwords that do not stand in the URLs.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -89,7 +90,7 @@ fn with(text: &str, username: Option<&String>, password: Option<&String>) -> Str
 }
 
 fn text(name: &str) -> Result<Option<String>, Failed> {
-    match env::var_os(name).map(|value| value.into_string()) {
+    match env::var_os(name).map(OsString::into_string) {
         None => Ok(None),
         Some(Ok(value)) if !value.is_empty() => Ok(Some(value)),
         Some(Ok(_)) => Err(misuse(format!("{name} is empty; give it a value, or unset it"))),

@@ -11,8 +11,9 @@ fn commands() -> Vec<String> {
     let help = outcome(quorlock().arg("--help")).stdout;
     let list = help.split("Commands:\n").nth(1).expect("a list of commands");
     let lines = list.lines().take_while(|line| line.starts_with("  "));
-    let names: Vec<_> =
-        lines.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect();
+    let names: Vec<_> = lines
+        .map(|line| line.split_whitespace().next().expect("as the test has it").to_owned())
+        .collect();
     assert!(names.len() >= 5, "{names:?}");
     names
 }
