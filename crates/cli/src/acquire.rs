@@ -32,12 +32,14 @@ pub(crate) struct Acquire {
 
 impl Acquire {
     pub(crate) fn new(args: AcquireArgs) -> Result<Self, Failed> {
+        let cluster = Cluster::new(args.cluster, args.ttl)?;
+        let (wait, note) = (args.wait.or(cluster.wait), cluster.note);
         Ok(Self {
-            cluster: Cluster::new(args.cluster, args.ttl)?,
+            cluster,
             name: args.name,
-            wait: if args.nonblock { Some(Duration::ZERO) } else { args.wait },
+            wait: if args.nonblock { Some(Duration::ZERO) } else { wait },
             taken_code: args.conflict_exit_code,
-            note: note::of_the_caller(&args.note)?,
+            note: note::of_the_caller(&args.note, note)?,
             file: args.token_file.map(Target::new).transpose()?,
         })
     }

@@ -10,6 +10,8 @@ use std::process::ExitStatus;
 use quorlock::Error;
 use rustix::process::Signal;
 
+/// Something is wrong with the nodes, though enough of them can be used.
+pub(crate) const ERRORS_FOUND: u8 = 1;
 /// Too few nodes can be reached.
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// Somebody else holds the lock, and nobody wanted to wait.

@@ -5,11 +5,17 @@
 //!                   │     ├────▶ group      the command, and everything it starts, by way of exec
 //!                   │     └────▶ supervise  signals, terminal, grace: until all of it has ended
 //!                   ├──▶ acquire, extend, release   the same in steps, for scripts
-//!                   └──▶ status, list       who holds locks
+//!                   ├──▶ status, list       who holds locks
+//!                   ├──▶ doctor             what is wrong with the nodes
+//!                   └──▶ pages              manual pages and completions
 //! ```
+//!
+//! `config` knows what the arguments leave open.
 
 mod acquire;
 mod args;
+mod config;
+mod doctor;
 mod duration;
 mod enclosing;
 mod exec;
@@ -19,6 +25,7 @@ mod grace;
 mod group;
 mod list;
 mod note;
+mod pages;
 mod plan;
 mod processes;
 mod release;
@@ -36,6 +43,8 @@ mod undertaker;
 mod warnings;
 
 use std::process::ExitCode;
+
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::Args;
 use crate::exit::Failed;
@@ -62,7 +71,9 @@ fn main() -> ExitCode {
 
 fn execute(args: Args) -> Result<u8, Failed> {
     let plan = Plan::new(args)?;
-    warnings::show()?;
+    // The doctor has its own way to say what the library warns of.
+    let least = if matches!(plan, Plan::Doctor(_)) { LevelFilter::OFF } else { LevelFilter::WARN };
+    warnings::show(least)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
             Failed::new(exit::OWN_FAILURE, format!("the runtime does not start: {error}"))
@@ -75,6 +86,9 @@ fn execute(args: Args) -> Result<u8, Failed> {
             Plan::Release(plan) => release::release(plan).await,
             Plan::Status(plan) => status::status(plan).await,
             Plan::List(plan) => list::list(plan).await,
+            Plan::Doctor(plan) => doctor::doctor(plan).await,
+            Plan::Man(args) => pages::man(args),
+            Plan::Completions(args) => pages::completions(args),
         }
     });
     // Looking a host name up may take long, and nobody needs the answer any more.

@@ -32,14 +32,19 @@ pub(crate) struct Who {
     pub(crate) command: String,
 }
 
-/// The note for a lock that this process holds while it runs `program`. Empty if notes are off.
-pub(crate) fn of_this_process(args: &NoteArgs, program: &OsStr) -> Result<String, Failed> {
-    of(args, || (getpid().as_raw_nonzero().get(), name_of(program)))
+/// The note for a lock that this process holds while it runs `program`. Empty if notes are off, by
+/// the arguments, the environment or `file`.
+pub(crate) fn of_this_process(
+    args: &NoteArgs,
+    file: Option<bool>,
+    program: &OsStr,
+) -> Result<String, Failed> {
+    of(args, file, || (getpid().as_raw_nonzero().get(), name_of(program)))
 }
 
 /// The note for a lock that the process holds which has called this one.
-pub(crate) fn of_the_caller(args: &NoteArgs) -> Result<String, Failed> {
-    of(args, || {
+pub(crate) fn of_the_caller(args: &NoteArgs, file: Option<bool>) -> Result<String, Failed> {
+    of(args, file, || {
         let pid = getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
         // The name alone, which is there for every process.
         let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -47,8 +52,13 @@ pub(crate) fn of_the_caller(args: &NoteArgs) -> Result<String, Failed> {
     })
 }
 
-fn of(args: &NoteArgs, process: impl FnOnce() -> (i32, String)) -> Result<String, Failed> {
+fn of(
+    args: &NoteArgs,
+    file: Option<bool>,
+    process: impl FnOnce() -> (i32, String),
+) -> Result<String, Failed> {
     match env::var_os(VARIABLE).as_deref().map(OsStr::as_bytes) {
+        None | Some(b"") if file == Some(false) => return Ok(String::new()),
         None | Some(b"" | b"on") => {}
         Some(b"off") => return Ok(String::new()),
         Some(_) => {

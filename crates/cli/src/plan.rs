@@ -4,11 +4,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use quorlock::{Error, Locker, Settings};
+use quorlock::{Builder, Error, Locker, Settings};
 use rustix::process::Signal;
 
 use crate::acquire::Acquire;
-use crate::args::{Action, Args, ClusterArgs, RunArgs, StatusArgs};
+use crate::args::{
+    Action, Args, ClusterArgs, CompletionsArgs, DoctorArgs, ManArgs, RunArgs, StatusArgs,
+};
+use crate::config::{self, Config, Login, NodeEntry};
 use crate::duration::shown;
 use crate::exit::{self, Failed};
 use crate::extend::Extend;
@@ -25,6 +28,9 @@ pub(crate) enum Plan {
     Release(Release),
     Status(Status),
     List(List),
+    Doctor(Doctor),
+    Man(ManArgs),
+    Completions(CompletionsArgs),
 }
 
 /// A command to be run under a lock.
@@ -61,11 +67,25 @@ pub(crate) struct Status {
     pub(crate) watch: bool,
 }
 
+/// Nodes to be looked over.
+pub(crate) struct Doctor {
+    pub(crate) cluster: Cluster,
+    /// How the names of the locks that are tried out start.
+    pub(crate) name: OsString,
+    pub(crate) json: bool,
+}
+
 /// The nodes, and the terms on which locks live there. Not `Debug`: the URLs may hold passwords.
 pub(crate) struct Cluster {
     urls: Vec<String>,
     prefix: OsString,
     pub(crate) ttl: Duration,
+    /// How long to wait for a lock if the command line says nothing of it.
+    pub(crate) wait: Option<Duration>,
+    /// Whether locks are to carry a note about their holder, if the file says so.
+    pub(crate) note: Option<bool>,
+    node_limit: Option<Duration>,
+    connect_limit: Option<Duration>,
 }
 
 impl Plan {
@@ -77,6 +97,9 @@ impl Plan {
             Action::Release(args) => Release::new(args).map(Self::Release),
             Action::List(args) => List::new(args).map(Self::List),
             Action::Status(args) => Status::new(args).map(Self::Status),
+            Action::Doctor(args) => Doctor::new(args).map(Self::Doctor),
+            Action::Man(args) => Ok(Self::Man(args)),
+            Action::Completions(args) => Ok(Self::Completions(args)),
         }
     }
 }
@@ -84,9 +107,9 @@ impl Plan {
 impl Run {
     fn new(args: RunArgs) -> Result<Self, Failed> {
         check_times(&args)?;
+        let mut cluster = Cluster::new(args.cluster, args.ttl)?;
         // A lock that may not be held for as long as its TTL needs no longer one.
-        let ttl = args.max_hold.map_or(args.ttl, |longest| longest.min(args.ttl));
-        let cluster = Cluster::new(args.cluster, ttl)?;
+        cluster.ttl = args.max_hold.map_or(cluster.ttl, |longest| longest.min(cluster.ttl));
         let command = match args.line {
             Some(line) => vec!["sh".into(), "-c".into(), line],
             None => args.command,
@@ -96,12 +119,13 @@ impl Run {
             let message = "there is no command; write it after --, as in quorlock run NAME -- CMD";
             return Err(Failed::new(exit::MISUSE, message));
         };
+        let (wait, file_note) = (args.wait.or(cluster.wait), cluster.note);
         Ok(Self {
             cluster,
             name: args.name,
-            wait: if args.nonblock { Some(Duration::ZERO) } else { args.wait },
+            wait: if args.nonblock { Some(Duration::ZERO) } else { wait },
             conflict_code: args.conflict_exit_code,
-            note: note::of_this_process(&args.note, &program)?,
+            note: note::of_this_process(&args.note, file_note, &program)?,
             max_hold: args.max_hold,
             hold_at_least: args.hold_at_least,
             signal: args.signal,
@@ -135,18 +159,41 @@ fn check_times(args: &RunArgs) -> Result<(), Failed> {
 
 impl Status {
     fn new(args: StatusArgs) -> Result<Self, Failed> {
-        let cluster = Cluster::new(args.cluster, Settings::default().ttl)?;
+        let cluster = Cluster::new(args.cluster, None)?;
         Ok(Self { cluster, name: args.name, json: args.json, watch: args.watch })
     }
 }
 
+impl Doctor {
+    fn new(args: DoctorArgs) -> Result<Self, Failed> {
+        let cluster = Cluster::new(args.cluster, args.ttl)?;
+        Ok(Self { cluster, name: args.name, json: args.json })
+    }
+}
+
 impl Cluster {
-    pub(crate) fn new(args: ClusterArgs, ttl: Duration) -> Result<Self, Failed> {
-        let urls = if args.nodes.is_empty() {
-            vec![quorlock::node::sqlite::default_url()?]
-        } else {
+    /// What the command line leaves open is looked up in the environment, then in the file.
+    pub(crate) fn new(args: ClusterArgs, ttl: impl Into<Option<Duration>>) -> Result<Self, Failed> {
+        let config = Config::load(args.config.as_deref())?;
+        let ttl = config::duration(ttl.into(), "QUORLOCK_TTL", config.ttl)?
+            .unwrap_or(Settings::default().ttl);
+        let wait = config::duration(None, "QUORLOCK_WAIT", config.wait)?;
+        let node_limit =
+            config::duration(args.node_limit, "QUORLOCK_NODE_LIMIT", config.node_limit)?;
+        let connect_limit =
+            config::duration(args.connect_limit, "QUORLOCK_CONNECT_LIMIT", config.connect_limit)?;
+        let prefix = args.prefix.or_else(|| config::text_variable("QUORLOCK_PREFIX"));
+        let prefix = prefix.or_else(|| config.prefix.clone().map(Into::into)).unwrap_or_default();
+        let login = Login::new(&config)?;
+        let nodes = if !args.nodes.is_empty() {
             named(&args.nodes)?
+        } else if !config.nodes.is_empty() {
+            config.nodes
+        } else {
+            let url = quorlock::node::sqlite::default_url()?;
+            vec![NodeEntry { url, ..NodeEntry::default() }]
         };
+        let urls = nodes.iter().map(|node| login.complete(node)).collect::<Result<_, _>>()?;
         let most = Settings::default().max_ttl;
         if ttl > most {
             return Err(Failed::new(
@@ -159,26 +206,37 @@ impl Cluster {
                 ),
             ));
         }
-        Ok(Self { urls, prefix: args.prefix, ttl })
+        Ok(Self { urls, prefix, ttl, wait, note: config.note, node_limit, connect_limit })
     }
 
-    pub(crate) async fn connect(&self) -> Result<Locker, Error> {
-        Locker::builder()
+    /// A locker with these settings, yet to be connected.
+    pub(crate) fn builder(&self) -> Builder {
+        let mut builder = Locker::builder()
             .nodes(&self.urls)
             .prefix(self.prefix.as_bytes())
             .ttl(self.ttl)
-            .loss_lead(grace::lead(self.ttl))
-            .connect()
-            .await
+            .loss_lead(grace::lead(self.ttl));
+        if let Some(limit) = self.node_limit {
+            builder = builder.node_limit(limit);
+        }
+        if let Some(limit) = self.connect_limit {
+            builder = builder.connect_limit(limit);
+        }
+        builder
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Locker, Error> {
+        self.builder().connect().await
     }
 }
 
 /// The nodes that were named. To name none is not the same as to say nothing: whoever sets a
 /// variable to nothing by mistake must not get a lock that other machines do not see.
-fn named(nodes: &[String]) -> Result<Vec<String>, Failed> {
+fn named(nodes: &[String]) -> Result<Vec<NodeEntry>, Failed> {
     let urls = nodes.iter().map(|url| url.trim()).filter(|url| !url.is_empty());
-    let urls: Vec<String> = urls.map(str::to_owned).collect();
-    if urls.is_empty() {
+    let nodes: Vec<_> =
+        urls.map(|url| NodeEntry { url: url.to_owned(), ..NodeEntry::default() }).collect();
+    if nodes.is_empty() {
         return Err(Failed::new(
             exit::MISUSE,
             "the list of nodes is empty; use --node redis://HOST, set QUORLOCK_NODES to a list with \
@@ -186,7 +244,7 @@ fn named(nodes: &[String]) -> Result<Vec<String>, Failed> {
              machine alone",
         ));
     }
-    Ok(urls)
+    Ok(nodes)
 }
 
 #[cfg(test)]
@@ -196,6 +254,9 @@ mod tests {
     use super::*;
 
     fn plan(args: &str) -> Result<Plan, Failed> {
+        // No file of whoever runs the tests.
+        let args = args.replacen("run ", "run --config=/dev/null ", 1);
+        let args = args.replacen("status ", "status --config=/dev/null ", 1);
         Plan::new(Args::try_parse_from(args.split(' ')).ok().unwrap())
     }
 

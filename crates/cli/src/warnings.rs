@@ -15,10 +15,10 @@ use crate::stderr::say;
 /// The variable that says what is shown.
 const VARIABLE: &str = "QUORLOCK_LOG";
 
-/// Shows warnings from now on, or what `QUORLOCK_LOG` says.
-pub(crate) fn show() -> Result<(), Failed> {
+/// Shows what is at least so bad from now on, or what `QUORLOCK_LOG` says.
+pub(crate) fn show(least: LevelFilter) -> Result<(), Failed> {
     let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::WARN.into())
+        .with_default_directive(least.into())
         .with_env_var(VARIABLE)
         .from_env()
         .map_err(|error| {

@@ -10,9 +10,10 @@ use std::time::Duration;
 use crate::Error;
 use crate::core::{Core, Pending};
 use crate::error::{NodeAnswer, NodeAnswers};
+use crate::examine::{self, Checkup};
 use crate::line::Lines;
 use crate::locker::Locker;
-use crate::node::{self, ClientId, Failure, FailureKind, Inbox, Node};
+use crate::node::{self, ClientId, Failure, FailureKind, Inbox, Node, Setting};
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::settings::{Settings, default_loss_lead, default_node_limit};
 use crate::waiters::Waiters;
@@ -142,14 +143,7 @@ impl Builder {
     /// # Cancel safety
     /// Dropping it closes the connections again.
     pub async fn connect(mut self) -> Result<Locker, Error> {
-        let count = self.urls.len() + self.nodes.len();
-        let Some(quorum) = Quorum::of(count) else {
-            return Err(wrong_number_of_nodes(count));
-        };
-        let settings = &mut self.settings;
-        settings.node_limit = self.node_limit.unwrap_or(default_node_limit(settings.ttl));
-        settings.loss_lead = self.loss_lead.unwrap_or(default_loss_lead(settings.ttl));
-        settings.check()?;
+        let quorum = self.complete()?;
         if let Some(warning) = Settings::warning_for(quorum) {
             tracing::warn!("{warning}");
         }
@@ -184,6 +178,40 @@ impl Builder {
         }
         check_ready(&core, &wait_ready(&core).await)?;
         Ok(Locker::new(core))
+    }
+
+    /// Looks the nodes over instead of connecting to them for good: what they are, what is wrong
+    /// with them, and what to do about it. A lock whose name starts with `name` is tried out on each
+    /// node, and released.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`]: settings that do not fit together, or a URL that cannot be read. What is
+    /// wrong with a node stands in the [`Checkup`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, unless [`runtime`](Self::runtime) was given.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections. A lock that was being tried out ends with its TTL.
+    pub async fn examine(mut self, name: impl AsRef<[u8]>) -> Result<Checkup, Error> {
+        let quorum = self.complete()?;
+        let runtime = self.runtime.take().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
+        let client = ClientId::random(&*runtime);
+        let setting = Setting { settings: self.settings, runtime, servers: Arc::default(), client };
+        examine::examine(&self.urls, &self.nodes, quorum, &setting, name.as_ref()).await
+    }
+
+    /// Fills in what follows from other settings, and checks them all.
+    fn complete(&mut self) -> Result<Quorum, Error> {
+        let count = self.urls.len() + self.nodes.len();
+        let Some(quorum) = Quorum::of(count) else {
+            return Err(wrong_number_of_nodes(count));
+        };
+        let settings = &mut self.settings;
+        settings.node_limit = self.node_limit.unwrap_or(default_node_limit(settings.ttl));
+        settings.loss_lead = self.loss_lead.unwrap_or(default_loss_lead(settings.ttl));
+        settings.check()?;
+        Ok(quorum)
     }
 }
 

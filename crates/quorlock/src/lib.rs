@@ -60,6 +60,7 @@ mod builder;
 mod core;
 mod drive;
 mod error;
+pub mod examine;
 mod guard;
 mod guards;
 mod inspect;

@@ -1,25 +1,31 @@
 //! The command line, as it is written and as `--help` explains it.
 
 mod acquire;
+mod doctor;
 mod extend;
 mod list;
 mod note;
+mod pages;
 mod release;
 mod run;
 mod status;
 mod token;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-use crate::exit;
+use crate::{duration, exit};
 pub(crate) use acquire::AcquireArgs;
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use extend::ExtendArgs;
 pub(crate) use list::ListArgs;
 pub(crate) use note::NoteArgs;
+pub(crate) use pages::{CompletionsArgs, ManArgs, Shell};
 pub(crate) use release::ReleaseArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use status::StatusArgs;
@@ -39,14 +45,28 @@ Examples:
   quorlock run -n nightly-backup -- ./backup.sh   # not now if it is taken: exit code 75
   quorlock status nightly-backup
   quorlock list
+  quorlock doctor                                 # what is wrong with the nodes, and the remedy
   QUORLOCK_TOKEN=$(quorlock acquire deploy)       # for scripts: see quorlock acquire --help
 
-`quorlock run --help` tells more, and so does that of every command.";
+`quorlock run --help` tells more, and so does that of every command. What the arguments leave open is
+looked up in the environment (QUORLOCK_NODES and others), then in a file: --config FILE or
+QUORLOCK_CONFIG, else ~/.config/quorlock/config.toml, else /etc/quorlock/config.toml. It is TOML, and
+may have:
+  nodes = [\"redis://a\", \"redis://b\", \"redis://c\"]    # or a table [[nodes]] each, with url, username
+                                                        # and password_file
+  username = \"locks\"              # for nodes whose URL names no user
+  password_file = \"password\"      # for nodes whose URL has no password
+  prefix = \"app:\"
+  ttl = \"10s\"
+  wait = \"1m30s\"
+  node_limit = \"50ms\"
+  connect_limit = \"1s\"";
 
 const NODE_HELP: &str = "\
 A node: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://… with TLS, redis+unix:///PATH, or \
-sqlite:PATH. Give it once per node, or list them with commas (%2C within a password) [default: \
-a SQLite file of this user, for this machine: $XDG_STATE_HOME/quorlock/locks.db, or \
+sqlite:PATH. Give it once per node, or list them with commas (%2C within a password). Where the URL \
+has no user or no password, QUORLOCK_USERNAME and QUORLOCK_PASSWORD or the file QUORLOCK_PASSWORD_FILE \
+count [default: a SQLite file of this user, for this machine: $XDG_STATE_HOME/quorlock/locks.db, or \
 ~/.local/state/quorlock/locks.db]";
 
 /// Run a command while a lock is held, on this machine or across many.
@@ -70,6 +90,9 @@ pub(crate) enum Action {
     Release(ReleaseArgs),
     Status(StatusArgs),
     List(ListArgs),
+    Doctor(DoctorArgs),
+    Man(ManArgs),
+    Completions(CompletionsArgs),
 }
 
 /// Where the lock lives. Not `Debug`: the URLs may hold passwords.
@@ -80,9 +103,32 @@ pub(crate) struct ClusterArgs {
     #[arg(hide_env_values = true)]
     pub(crate) nodes: Vec<String>,
 
-    /// What stands before the lock's name in the key on the nodes [default: nothing]
-    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
-    pub(crate) prefix: OsString,
+    #[arg(
+        help = "What stands before the lock's name in the key on the nodes [env: QUORLOCK_PREFIX] \
+                  [default: nothing]"
+    )]
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) prefix: Option<OsString>,
+
+    #[arg(
+        help = "How long a node may take to answer [env: QUORLOCK_NODE_LIMIT] [default: 50ms, or a \
+                  twentieth of the TTL if that is less]"
+    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) node_limit: Option<Duration>,
+
+    #[arg(
+        help = "How long it may take to connect to a node [env: QUORLOCK_CONNECT_LIMIT] [default: \
+                  1s]"
+    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) connect_limit: Option<Duration>,
+
+    #[arg(help = "The file with what the arguments and the environment leave open [env: \
+                  QUORLOCK_CONFIG] [default: quorlock/config.toml in $XDG_CONFIG_HOME or ~/.config, or \
+                  else in /etc]")]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// The arguments of this process; `Err` has the exit code, and everything is said.
@@ -154,9 +200,20 @@ mod tests {
     }
 
     #[test]
-    fn the_default_ttl_is_that_of_the_library() {
-        let args = Args::try_parse_from(["quorlock", "run", "x", "--", "true"]).ok();
-        let Some(Action::Run(run)) = args.map(|args| args.action) else { panic!("not a run") };
-        assert_eq!(run.ttl, quorlock::Settings::default().ttl);
+    fn the_defaults_in_the_help_are_those_of_the_library() {
+        let settings = quorlock::Settings::default();
+        let mut command = Args::command();
+        let help = command.find_subcommand_mut("run").unwrap().render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for (option, default) in [
+            ("--ttl", settings.ttl),
+            ("--node-limit", settings.node_limit),
+            ("--connect-limit", settings.connect_limit),
+        ] {
+            let text = help.split(&format!("{option} <")).nth(1).unwrap();
+            let said = text.split("[default: ").nth(1).unwrap();
+            let said = said.split([',', ']']).next().unwrap();
+            assert_eq!(crate::duration::parse(said), Ok(default), "{option}");
+        }
     }
 }

@@ -46,8 +46,8 @@ Examples:
   quorlock run -w 1m30s --ttl 5s deploy/web -c './build && ./deploy'
   quorlock run --hold-at-least 1m mail -- ./send  # once, though clocks differ by some seconds
 
-Passwords belong into QUORLOCK_NODES: the arguments of a process can be seen by every user of the
-machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), info, debug.";
+Passwords belong into QUORLOCK_NODES or a file: the arguments of a process can be seen by every user
+of the machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), info, debug.";
 
 const OWNER_HELP: &str = "\
 For whom to take the lock: with the QUORLOCK_OWNER of another run, it takes part in its lock. A secret \
@@ -59,13 +59,15 @@ For whom to take the lock: with the QUORLOCK_OWNER of another run, it takes part
 #[derive(Parser)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// How long the lock outlives this process if the machine dies; it is extended for as long as
-    /// the command runs. At most 30s
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
+    #[arg(
+        help = "How long the lock outlives this process if the machine dies; it is extended for as \
+                  long as the command runs. At most 30s [env: QUORLOCK_TTL] [default: 10s]"
+    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
 
-    /// Wait so long at the most: 10s, 1m30s, 500ms, 2h, or seconds such as 0.5 [default: without
-    /// end]
+    #[arg(help = "Wait so long at the most: 10s, 1m30s, 500ms, 2h, or seconds such as 0.5 [env: \
+                  QUORLOCK_WAIT] [default: without end]")]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
 

@@ -33,8 +33,8 @@ Examples:
   quorlock status --json nightly | jq -r .state
   QUORLOCK_NODES=redis://:PASSWORD@a quorlock status nightly
 
-Passwords belong into QUORLOCK_NODES: the arguments of a process can be seen by every user of the
-machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), info, debug.";
+Passwords belong into QUORLOCK_NODES or a file: the arguments of a process can be seen by every user
+of the machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), info, debug.";
 
 /// Show who holds a lock, and what each node says.
 #[derive(Parser)]

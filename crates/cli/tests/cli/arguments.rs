@@ -81,12 +81,12 @@ fn help_and_version_are_on_stdout_and_give_0() {
             "[default: TERM]",
             "[default: nothing]",
             "Examples:",
-            "Passwords belong into QUORLOCK_NODES",
+            "Passwords belong into QUORLOCK_NODES or a file",
             "124  ",
         ] {
             assert!(run.contains(part), "{help} has no {part:?}:\n{run}");
         }
         let status = says(&["status", help]);
-        assert!(status.contains("Passwords belong into QUORLOCK_NODES"), "{status}");
+        assert!(status.contains("Passwords belong into QUORLOCK_NODES or a file"), "{status}");
     }
 }

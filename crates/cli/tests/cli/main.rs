@@ -1,6 +1,8 @@
 //! The command as its users meet it: the real program, on real servers.
 
 mod arguments;
+mod config;
+mod doctor;
 mod embedded;
 mod force;
 mod group;
@@ -10,7 +12,9 @@ mod list;
 mod nodes;
 mod notes;
 mod on_terminal;
+mod operations;
 mod outcome;
+mod pages;
 mod process;
 mod reentry;
 mod scripts;

@@ -4,6 +4,25 @@ use std::process::{Command, Stdio};
 
 use quorlock_testkit::{RedisServer, Reply, eventually, servers};
 
+/// What would change the settings of the program under test.
+const VARIABLES: [&str; 15] = [
+    "QUORLOCK_NOTE",
+    "QUORLOCK_TOKEN",
+    "QUORLOCK_NAME",
+    "QUORLOCK_OWNER",
+    "QUORLOCK_HELD",
+    "QUORLOCK_NODES",
+    "QUORLOCK_LOG",
+    "QUORLOCK_TTL",
+    "QUORLOCK_WAIT",
+    "QUORLOCK_PREFIX",
+    "QUORLOCK_NODE_LIMIT",
+    "QUORLOCK_CONNECT_LIMIT",
+    "QUORLOCK_USERNAME",
+    "QUORLOCK_PASSWORD",
+    "QUORLOCK_PASSWORD_FILE",
+];
+
 /// The program under test, with no settings from outside.
 ///
 /// Signals that are ignored stay so in the program, and a shell that runs the tests in the
@@ -11,11 +30,12 @@ use quorlock_testkit::{RedisServer, Reply, eventually, servers};
 pub(crate) fn quorlock() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_quorlock")]);
-    for variable in ["NODES", "LOG", "NOTE", "TOKEN", "NAME", "OWNER", "HELD"] {
-        command.env_remove(format!("QUORLOCK_{variable}"));
+    for name in VARIABLES {
+        command.env_remove(name);
     }
     // Where a script finds the program.
-    command.env("QUORLOCK", env!("CARGO_BIN_EXE_quorlock")).stdin(Stdio::null());
+    command.env("QUORLOCK", env!("CARGO_BIN_EXE_quorlock"));
+    command.env("QUORLOCK_CONFIG", "/dev/null").stdin(Stdio::null());
     command
 }
 

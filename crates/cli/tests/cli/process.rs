@@ -83,6 +83,11 @@ impl Running {
         self.stdin = None;
     }
 
+    /// The process that was started.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal to the program, and not to what it runs.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the program runs");

@@ -37,8 +37,8 @@ use std::time::Duration;
 pub use failure::{Failure, FailureKind};
 pub(crate) use seen::noted;
 pub use seen::{Listed, MAX_NOTED_BYTES, Seen};
-pub(crate) use url::Setting;
 pub use url::open;
+pub(crate) use url::{Setting, examine};
 
 use crate::name::Name;
 use crate::runtime::{BoxFuture, Runtime, random_u64};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::servers::Servers;
 use super::{ClientId, Node};
 use crate::Error;
-use crate::runtime::Runtime;
+use crate::examine::Examination;
+use crate::runtime::{BoxFuture, Runtime};
 use crate::settings::Settings;
 
 /// What a node takes from its locker.
@@ -50,11 +51,35 @@ fn from_url(index: usize, url: &str, setting: &Setting) -> Result<Arc<dyn Node>,
         }
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Arc::new(super::sqlite::SqliteNode::new(index, url, setting)?)),
-        // The URL is not shown whole: what follows the scheme may hold a password.
-        _ => Err(Error::misuse(
-            format!("node {} has the URL scheme {scheme:?}, which no kind of node has", index + 1),
-            "use redis://HOST, rediss://HOST, redis+unix:///PATH or sqlite:PATH (the last needs the \
-             feature sqlite)",
-        )),
+        _ => Err(unknown_scheme(index, scheme)),
     }
+}
+
+/// Looks the node behind the `index`-th URL over. `name` is how the names of locks start that are
+/// tried out there.
+pub(crate) fn examine(
+    index: usize,
+    url: &str,
+    setting: Setting,
+    name: Vec<u8>,
+) -> Result<BoxFuture<'static, Examination>, Error> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
+            super::redis::examine(index, url, setting, name)
+        }
+        #[cfg(feature = "sqlite")]
+        "sqlite" => super::sqlite::examine(index, url, setting, name),
+        _ => Err(unknown_scheme(index, scheme)),
+    }
+}
+
+/// The URL is not shown whole: what follows the scheme may hold a password.
+fn unknown_scheme(index: usize, scheme: &str) -> Error {
+    Error::misuse(
+        format!("node {} has the URL scheme {scheme:?}, which no kind of node has", index + 1),
+        "use redis://HOST, rediss://HOST, redis+unix:///PATH or sqlite:PATH (the last needs the \
+         feature sqlite)",
+    )
 }

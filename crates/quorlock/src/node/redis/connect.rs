@@ -47,16 +47,7 @@ pub(super) async fn connect(
     client: ClientId,
     predecessor: Option<&Predecessor>,
 ) -> Result<Connected, Failure> {
-    let (read, write) = stream::open(&address.place).await.map_err(|error| {
-        let text = format!("cannot connect: {error}; is it up, and is the address right?");
-        Failure::new(FailureKind::Unreachable, text)
-    })?;
-    let mut wire = Wire { read, write, tls: None, plain: Vec::new() };
-    if let Some(tls) = &address.tls {
-        wire.tls = Some(tls.start()?);
-        wire.shake_hands().await?;
-    }
-
+    let mut wire = Wire::open(address).await?;
     let mut greeting = Vec::new();
     greet(address, &mut greeting);
     Command::new(&mut greeting, 2).arg(b"SELECT").number(u64::from(address.db));
@@ -69,19 +60,9 @@ pub(super) async fn connect(
     wire.send(&greeting).await?;
 
     let (client_id, role) = wire.reply(|hello| identity(&hello)).await??;
-    if role != "master" {
-        return Err(Failure::new(
-            FailureKind::Unfit,
-            format!("is a {role}, whose votes do not last; name its primary instead"),
-        ));
-    }
+    check_role(&role)?;
     wire.reply(|selected| refuse_error(&selected)).await??;
-    let info = wire
-        .reply(|info| match info {
-            Value::Bulk(text) => Ok(String::from_utf8_lossy(text).into_owned()),
-            other => Err(refuse_error(&other).err().unwrap_or_else(|| strange("INFO"))),
-        })
-        .await??;
+    let info = wire.reply(|info| text(&info)).await??;
     let run_id = field(&info, "run_id").ok_or_else(|| strange("INFO"))?.to_owned();
     warn_of_eviction(&address.label, &info);
     for _ in verbs::scripts() {
@@ -105,7 +86,16 @@ pub(super) async fn connect(
     Ok(Connected { read, write: Arc::new(write), tls, client_id, run_id, told, rest })
 }
 
-fn greet(address: &Address, out: &mut Vec<u8>) {
+/// Only a primary keeps what it is told.
+pub(super) fn check_role(role: &str) -> Result<(), Failure> {
+    if role == "master" {
+        return Ok(());
+    }
+    let text = format!("is a {role}, whose votes do not last; name its primary instead");
+    Err(Failure::new(FailureKind::Unfit, text))
+}
+
+pub(super) fn greet(address: &Address, out: &mut Vec<u8>) {
     // A user need not have a password.
     let user = address.user.as_deref().or(address.password.as_ref().map(|_| "default"));
     match user {
@@ -122,7 +112,7 @@ fn greet(address: &Address, out: &mut Vec<u8>) {
 }
 
 /// The connection's number and the server's role.
-fn identity(hello: &Value<'_>) -> Result<(i64, String), Failure> {
+pub(super) fn identity(hello: &Value<'_>) -> Result<(i64, String), Failure> {
     match hello {
         Value::Map(parts) => {
             let get = |key: &[u8]| {
@@ -144,7 +134,15 @@ fn identity(hello: &Value<'_>) -> Result<(i64, String), Failure> {
     }
 }
 
-fn refuse_error(reply: &Value<'_>) -> Result<(), Failure> {
+/// The reply to `INFO`.
+pub(super) fn text(info: &Value<'_>) -> Result<String, Failure> {
+    match info {
+        Value::Bulk(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+        other => Err(refuse_error(other).err().unwrap_or_else(|| strange("INFO"))),
+    }
+}
+
+pub(super) fn refuse_error(reply: &Value<'_>) -> Result<(), Failure> {
     match reply {
         Value::Error(text) => Err(rejected(text)),
         _ => Ok(()),
@@ -156,13 +154,19 @@ fn strange(command: &str) -> Failure {
     Failure::new(FailureKind::Unfit, text)
 }
 
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
-fn warn_of_eviction(node: &str, info: &str) {
+/// The policy by which the server throws keys away when its memory is full, if it does.
+pub(super) fn evicts(info: &str) -> Option<&str> {
     let policy = field(info, "maxmemory_policy").unwrap_or("noeviction");
-    if field(info, "maxmemory").is_some_and(|most| most != "0") && policy != "noeviction" {
+    let limited = field(info, "maxmemory").is_some_and(|most| most != "0");
+    (limited && policy != "noeviction").then_some(policy)
+}
+
+fn warn_of_eviction(node: &str, info: &str) {
+    if let Some(policy) = evicts(info) {
         tracing::warn!(
             node,
             "its maxmemory-policy is {policy}, so that it may throw locks away: set noeviction"
@@ -171,7 +175,7 @@ fn warn_of_eviction(node: &str, info: &str) {
 }
 
 /// A connection during its greeting, one reply after another.
-struct Wire {
+pub(super) struct Wire {
     read: ReadHalf,
     write: WriteHalf,
     tls: Option<Tls>,
@@ -179,6 +183,20 @@ struct Wire {
 }
 
 impl Wire {
+    /// Opens the connection, and nothing more.
+    pub(super) async fn open(address: &Address) -> Result<Self, Failure> {
+        let (read, write) = stream::open(&address.place).await.map_err(|error| {
+            let text = format!("cannot connect: {error}; is it up, and is the address right?");
+            Failure::new(FailureKind::Unreachable, text)
+        })?;
+        let mut wire = Self { read, write, tls: None, plain: Vec::new() };
+        if let Some(tls) = &address.tls {
+            wire.tls = Some(tls.start()?);
+            wire.shake_hands().await?;
+        }
+        Ok(wire)
+    }
+
     async fn shake_hands(&mut self) -> Result<(), Failure> {
         self.send(b"").await?;
         while self.tls.as_ref().is_some_and(Tls::is_handshaking) {
@@ -187,7 +205,7 @@ impl Wire {
         Ok(())
     }
 
-    async fn send(&mut self, plain: &[u8]) -> Result<(), Failure> {
+    pub(super) async fn send(&mut self, plain: &[u8]) -> Result<(), Failure> {
         let mut sealed = Vec::new();
         let bytes = match &mut self.tls {
             Some(tls) => {
@@ -199,7 +217,10 @@ impl Wire {
         write_all(&self.write, bytes).await.map_err(|error| broke(&error))
     }
 
-    async fn reply<T>(&mut self, read: impl FnOnce(Value<'_>) -> T) -> Result<T, Failure> {
+    pub(super) async fn reply<T>(
+        &mut self,
+        read: impl FnOnce(Value<'_>) -> T,
+    ) -> Result<T, Failure> {
         let mut read = Some(read);
         // What comes without being asked for is not for this connection: waiters are told to ask
         // again once it is up.

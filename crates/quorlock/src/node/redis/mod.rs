@@ -16,12 +16,13 @@
 //! Files: `address` reads the URL, `connect` opens a connection and checks who answers, `link` is
 //! what callers meet, `driver` and `session` keep it going, `verbs` turns requests into commands and
 //! replies into answers, `inbox` takes word of grants in, `resp` is the wire format, `error` gives
-//! remedies, `lua/` holds the scripts.
+//! remedies, `examine` finds out how the server is set up, `lua/` holds the scripts.
 
 mod address;
 mod connect;
 mod driver;
 mod error;
+mod examine;
 mod inbox;
 mod link;
 mod resp;
@@ -38,6 +39,7 @@ use super::{Call, Capabilities, ClientId, Failure, Inbox, Node, Setting};
 use crate::Error;
 use crate::runtime::BoxFuture;
 use address::Address;
+pub(super) use examine::examine;
 use link::Link;
 use quorlock_protocol::Drift;
 

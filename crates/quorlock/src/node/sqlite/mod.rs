@@ -57,7 +57,7 @@
 //! those that would not keep a lock, `desk` serves calls, `worker` is the thread, `watch` looks after
 //! the calls meanwhile, `verbs` and `queue` are the SQL, `notes` what holders say of themselves,
 //! `sweep` removes what nobody comes back for, `wake` brings word to other processes, `error` gives
-//! remedies.
+//! remedies, `examine` tells what the file is.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("the feature sqlite needs Linux, for its boot id; use a Redis node elsewhere");
@@ -66,6 +66,7 @@ mod address;
 mod connect;
 mod desk;
 mod error;
+mod examine;
 mod notes;
 mod queue;
 mod sweep;
@@ -87,6 +88,7 @@ use crate::runtime::BoxFuture;
 use address::Address;
 pub use address::default_url;
 use desk::Desk;
+pub(super) use examine::examine;
 use quorlock_protocol::Drift;
 use watch::Watch;
 use worker::{Readiness, Worker};

@@ -1,0 +1,151 @@
+//! `quorlock doctor`: what is wrong with the nodes, and how to mend it.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt;
+
+use anstyle::{AnsiColor, Style};
+use quorlock::examine::{Checkup, Examination, Fact, Finding, Severity};
+use serde_json::{Map, Value, json};
+
+use crate::duration::shown;
+use crate::exit::{self, Failed};
+use crate::plan;
+
+/// Looks the nodes over, shows what was found, and returns the code to exit with.
+pub(crate) async fn doctor(plan: &plan::Doctor) -> Result<u8, Failed> {
+    let checkup = plan.cluster.builder().examine(plan.name.as_bytes()).await?;
+    let code = code(&checkup);
+    let text = if plan.json { format!("{:#}\n", object(&checkup, code)) } else { table(&checkup) };
+    // Colours only where they are wanted: NO_COLOR, a pipe and a dumb terminal do not.
+    let mut stdout = anstream::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        // Whoever reads it may have seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let message = format!("the findings cannot be written: {error}");
+            Err(Failed::new(exit::OWN_FAILURE, message))
+        }
+        _ => Ok(code),
+    }
+}
+
+fn code(checkup: &Checkup) -> u8 {
+    if checkup.is_misuse() {
+        exit::MISUSE
+    } else if checkup.usable < checkup.needed {
+        exit::UNAVAILABLE
+    } else if checkup.severity() >= Severity::Error {
+        exit::ERRORS_FOUND
+    } else {
+        0
+    }
+}
+
+fn table(checkup: &Checkup) -> String {
+    let settings = &checkup.settings;
+    let mut text = format!(
+        "{} node{}, TTL {}, {} for a node to answer\n",
+        checkup.nodes.len(),
+        if checkup.nodes.len() == 1 { "" } else { "s" },
+        shown(settings.ttl),
+        shown(settings.node_limit)
+    );
+    list(&mut text, &checkup.findings);
+    for node in &checkup.nodes {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "\n{}{}", node.node, summary(node));
+        list(&mut text, &node.findings);
+    }
+    text
+}
+
+/// What a node is, in a few words.
+fn summary(node: &Examination) -> String {
+    let words = ["server", "role", "journal_mode"];
+    let words = words.iter().filter_map(|name| match node.fact(name)? {
+        Fact::Text(text) if text == "master" => Some("primary"),
+        Fact::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    let words: Vec<_> = words.collect();
+    if words.is_empty() { String::new() } else { format!("  ({})", words.join(", ")) }
+}
+
+fn list(text: &mut String, findings: &[Finding]) {
+    for finding in findings {
+        let color = match finding.severity {
+            Severity::Ok => AnsiColor::Green,
+            Severity::Warn => AnsiColor::Yellow,
+            _ => AnsiColor::Red,
+        };
+        let style = Style::new().fg_color(Some(color.into()));
+        let word = word(finding.severity);
+        let _ = writeln!(text, "  {style}{word:5}{style:#}  {}", finding.text);
+        if let Some(remedy) = &finding.remedy {
+            let _ = writeln!(text, "         → {remedy}");
+        }
+    }
+}
+
+fn word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Ok => "ok",
+        Severity::Warn => "warn",
+        _ => "error",
+    }
+}
+
+fn object(checkup: &Checkup, code: u8) -> Value {
+    let settings = &checkup.settings;
+    let nodes = checkup.nodes.iter().map(|node| {
+        let facts = node.facts.iter().map(|(name, fact)| ((*name).to_owned(), value(fact)));
+        json!({
+            "node": node.node,
+            "usable": node.usable,
+            "facts": facts.collect::<Map<_, _>>(),
+            "findings": findings(&node.findings),
+        })
+    });
+    json!({
+        "severity": word(checkup.severity()),
+        "exit_code": code,
+        "quorum": {
+            "nodes": checkup.nodes.len(),
+            "needed": checkup.needed,
+            "usable": checkup.usable,
+            "may_fail": checkup.usable.saturating_sub(checkup.needed),
+        },
+        "settings": {
+            "ttl_ms": millis(settings.ttl),
+            "node_limit_ms": millis(settings.node_limit),
+            "connect_limit_ms": millis(settings.connect_limit),
+        },
+        "findings": findings(&checkup.findings),
+        "nodes": nodes.collect::<Value>(),
+    })
+}
+
+fn findings(findings: &[Finding]) -> Value {
+    let one = |finding: &Finding| {
+        json!({
+            "check": finding.check,
+            "severity": word(finding.severity),
+            "text": finding.text,
+            "remedy": finding.remedy,
+        })
+    };
+    findings.iter().map(one).collect()
+}
+
+fn value(fact: &Fact) -> Value {
+    match fact {
+        Fact::Text(text) => json!(text),
+        Fact::Number(number) => json!(number),
+        Fact::Flag(flag) => json!(flag),
+        _ => Value::Null,
+    }
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,304 @@
+//! `quorlock doctor` on servers that are well, and on others.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use quorlock_testkit::{RedisServer, Reply};
+use serde_json::Value;
+
+use crate::nodes::quorlock;
+use crate::process::outcome;
+
+/// What the doctor found.
+struct Found(Value);
+
+impl Found {
+    /// The findings of all nodes, or of one.
+    fn findings(&self, node: Option<usize>) -> &Vec<Value> {
+        let place = node.map_or(&self.0, |node| &self.0["nodes"][node]);
+        place["findings"].as_array().expect("findings")
+    }
+
+    /// How a check came out: its severity, text and remedy.
+    fn of(&self, node: Option<usize>, check: &str) -> (&str, &str, Option<&str>) {
+        let found = self.findings(node).iter().find(|finding| finding["check"] == check);
+        let found = found.unwrap_or_else(|| panic!("no {check}: {:#}", self.0));
+        let text = |name: &str| found[name].as_str();
+        (
+            text("severity").expect("as the test has it"),
+            text("text").expect("as the test has it"),
+            text("remedy"),
+        )
+    }
+
+    fn fact(&self, node: usize, name: &str) -> &Value {
+        &self.0["nodes"][node]["facts"][name]
+    }
+}
+
+/// The program under test, with a time limit that a busy machine keeps too.
+fn of_urls(urls: &[String]) -> Command {
+    let mut command = quorlock();
+    command.env("QUORLOCK_NODE_LIMIT", "2s");
+    command.env("QUORLOCK_NODES", urls.join(",")).arg("doctor");
+    command
+}
+
+fn examine(command: &mut Command, code: i32) -> Found {
+    let run = outcome(command.arg("--json"));
+    assert_eq!((run.code, run.stderr.as_str()), (Some(code), ""), "{run:?}");
+    let found: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    assert_eq!(found["exit_code"], code, "{found:#}");
+    Found(found)
+}
+
+fn durable(count: usize) -> Vec<RedisServer> {
+    (0..count).map(|_| RedisServer::builder().appendonly(true).start()).collect()
+}
+
+fn urls(servers: &[RedisServer]) -> Vec<String> {
+    servers.iter().map(RedisServer::url).collect()
+}
+
+#[test]
+fn servers_that_are_well_are_told_so_and_nothing_is_left_on_them() {
+    let servers = durable(3);
+    let found = examine(&mut of_urls(&urls(&servers)), 0);
+    assert_eq!(found.0["severity"], "ok", "{:#}", found.0);
+    assert_eq!(found.0["quorum"]["nodes"], 3);
+    assert_eq!(found.0["quorum"]["needed"], 2);
+    assert_eq!(found.0["quorum"]["usable"], 3);
+    assert_eq!(found.0["quorum"]["may_fail"], 1);
+    assert_eq!(found.0["settings"]["ttl_ms"], 10_000);
+    assert_eq!(found.0["settings"]["node_limit_ms"], 2_000);
+    for (index, server) in servers.iter().enumerate() {
+        assert_eq!(found.0["nodes"][index]["node"], format!("redis://{}", server.addr()));
+        assert_eq!(found.0["nodes"][index]["usable"], true);
+        for check in ["persistence", "eviction", "time-limit", "clock", "rights", "wake-up"] {
+            assert_eq!(found.of(Some(index), check).0, "ok", "{check}: {:#}", found.0);
+        }
+        assert!(found.fact(index, "server").as_str().unwrap().starts_with("Redis "));
+        assert_eq!(found.fact(index, "role"), "master");
+        assert_eq!(found.fact(index, "appendonly"), true);
+        assert_eq!(found.fact(index, "appendfsync"), "always");
+        for number in ["round_trip_min_us", "round_trip_median_us", "clock_offset_us", "wake_up_us"]
+        {
+            assert!(found.fact(index, number).is_i64(), "{number}: {:#}", found.0);
+        }
+        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+    }
+
+    let table = outcome(&mut of_urls(&urls(&servers)));
+    assert_eq!((table.code, table.stderr.as_str()), (Some(0), ""), "{table:?}");
+    assert!(table.stdout.contains("3 of 3 nodes can be used, and 1 of them may fail"), "{table:?}");
+    assert!(!table.stdout.contains("warn") && !table.stdout.contains("error"), "{table:?}");
+}
+
+#[test]
+fn a_dead_server_is_an_error_and_too_many_of_them_are_the_end() {
+    let servers = durable(3);
+    servers[1].kill();
+    let found = examine(&mut of_urls(&urls(&servers)), 1);
+    let (severity, text, _) = found.of(None, "quorum");
+    assert_eq!((severity, text), ("warn", "2 of 3 nodes can be used, all of which are needed"));
+    let (severity, text, remedy) = found.of(Some(1), "usable");
+    assert_eq!(severity, "error");
+    assert!(text.contains("cannot connect") && remedy.unwrap().contains("start it"), "{text}");
+    assert_eq!(found.0["nodes"][1]["usable"], false);
+
+    servers[2].kill();
+    let found = examine(&mut of_urls(&urls(&servers)), 69);
+    assert_eq!(found.of(None, "quorum").1, "1 of 3 nodes can be used, and 2 are needed");
+    assert_eq!(found.0["quorum"]["may_fail"], 0);
+}
+
+#[test]
+fn a_server_that_hangs_is_told_from_one_that_is_well() {
+    let servers = durable(1);
+    servers[0].pause();
+    let found = examine(of_urls(&urls(&servers)).args(["--connect-limit", "100ms"]), 69);
+    assert!(found.of(Some(0), "usable").1.contains("no answer within 200ms"), "{:#}", found.0);
+}
+
+#[test]
+fn one_server_behind_two_urls_is_a_mistake_in_the_settings() {
+    let servers = durable(2);
+    let mut urls = urls(&servers);
+    urls.push(urls[0].replace("127.0.0.1", "localhost"));
+    let found = examine(&mut of_urls(&urls), 78);
+    let (severity, text, remedy) = found.of(None, "duplicate");
+    assert_eq!(severity, "error");
+    assert!(text.contains("localhost") && text.contains("is the same server as"), "{text}");
+    assert!(remedy.unwrap().contains("name every server once"));
+    assert_eq!(found.0["quorum"]["usable"], 2);
+}
+
+#[test]
+fn a_replica_is_refused_and_its_primary_warned_about() {
+    let primary = RedisServer::builder().appendonly(true).start();
+    let replica = RedisServer::builder().replica_of(primary.port()).start();
+    quorlock_testkit::eventually("the replica is connected", || {
+        let Reply::Bulk(Some(info)) = primary.command(&["INFO", "replication"]) else { panic!() };
+        String::from_utf8_lossy(&info).contains("connected_slaves:1")
+    });
+    let found = examine(&mut of_urls(&[replica.url()]), 69);
+    let (severity, text, _) = found.of(Some(0), "usable");
+    assert_eq!(severity, "error");
+    assert!(text.contains("name its primary instead"), "{text}");
+    let found = examine(&mut of_urls(&[primary.url()]), 0);
+    assert_eq!(found.of(Some(0), "replicas").0, "warn");
+    assert_eq!(found.fact(0, "replicas"), 1);
+}
+
+#[test]
+fn eviction_is_an_error() {
+    let server = RedisServer::builder().appendonly(true).arg("--maxmemory", "100mb");
+    let server = server.arg("--maxmemory-policy", "allkeys-lru").start();
+    let found = examine(&mut of_urls(&[server.url()]), 1);
+    let (severity, text, remedy) = found.of(Some(0), "eviction");
+    assert_eq!(severity, "error");
+    assert!(text.contains("allkeys-lru") && remedy.unwrap().contains("noeviction"), "{text}");
+    assert_eq!(found.fact(0, "maxmemory_policy"), "allkeys-lru");
+}
+
+#[test]
+fn what_a_server_forgets_is_said() {
+    let server = RedisServer::start();
+    let persistence = |severity: &str, says: &str| {
+        let found = examine(&mut of_urls(&[server.url()]), 0);
+        let (found_severity, text, remedy) = found.of(Some(0), "persistence");
+        assert_eq!(found_severity, severity, "{text}");
+        assert!(text.contains(says), "{text}");
+        assert_eq!(remedy.is_some(), severity != "ok");
+    };
+    persistence("warn", "appendonly no");
+    server.command(&["CONFIG", "SET", "appendonly", "yes"]);
+    server.command(&["CONFIG", "SET", "appendfsync", "everysec"]);
+    persistence("warn", "last second");
+    server.command(&["CONFIG", "SET", "appendfsync", "always"]);
+    persistence("ok", "forgets no lock");
+}
+
+const RIGHTS: &str = "on >hunter2 +hello +info +client|kill +select +set +get +del +pttl +pexpire +type \
+                      +eval +evalsha +script|load";
+const QUEUE_RIGHTS: &str =
+    "+zadd +zcard +zrange +zscore +zpopmin +zrem +hset +hget +hdel +subscribe";
+
+fn url_of_user(server: &RedisServer, rights: &str) -> String {
+    let mut command = vec!["ACL", "SETUSER", "alice", "reset"];
+    command.extend(rights.split_whitespace());
+    assert_eq!(server.command(&command), Reply::Simple("OK".into()));
+    format!("redis://alice:hunter2@{}", server.addr())
+}
+
+#[test]
+fn missing_rights_are_found_by_trying() {
+    let server = RedisServer::builder().appendonly(true).start();
+    let of_user = |rights: &str, code| {
+        let found = examine(&mut of_urls(&[url_of_user(&server, rights)]), code);
+        assert!(!found.0.to_string().contains("hunter2"), "{:#}", found.0);
+        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "something is left");
+        found
+    };
+    let all = format!("{RIGHTS} {QUEUE_RIGHTS} ~*");
+
+    let found = of_user(&format!("{all} +publish &quorlock:inbox:* +time +config|get"), 0);
+    assert_eq!(found.0["severity"], "ok", "{:#}", found.0);
+
+    // Without the right to ask for them, settings are not known, and that is not an error.
+    let found = of_user(&format!("{all} +publish &quorlock:inbox:*"), 0);
+    let (severity, text, _) = found.of(Some(0), "persistence");
+    assert!(severity == "warn" && text.contains("may not ask"), "{text}");
+    assert!(found.of(Some(0), "clock").1.contains("may not ask"), "{:#}", found.0);
+
+    let found = of_user(&format!("{all} &quorlock:inbox:*"), 0);
+    let (severity, text, remedy) = found.of(Some(0), "wake-up");
+    assert!(severity == "warn" && text.contains("not told of their turn"), "{text}");
+    assert!(remedy.unwrap().contains("+publish"), "{remedy:?}");
+
+    let found = of_user(&format!("{all} +publish resetchannels"), 0);
+    assert_eq!(found.of(Some(0), "wake-up").0, "warn");
+
+    let found = of_user(&format!("{RIGHTS} ~*"), 0);
+    let (severity, text, _) = found.of(Some(0), "queue");
+    assert!(severity == "warn" && text.contains("cannot queue up"), "{text}");
+
+    let found = of_user(&format!("{all} +publish &* -set"), 69);
+    let (severity, text, _) = found.of(Some(0), "usable");
+    assert!(severity == "error" && text.contains("a lock cannot be taken"), "{text}");
+    let found = of_user(&format!("{all} +publish &* -pexpire -pttl"), 69);
+    assert!(found.of(Some(0), "usable").1.contains("a lock cannot be extended"), "{:#}", found.0);
+}
+
+#[test]
+fn a_user_of_certain_keys_names_one_of_them() {
+    let server = RedisServer::builder().appendonly(true).start();
+    let url = url_of_user(&server, &format!("{RIGHTS} {QUEUE_RIGHTS} +publish &* ~nightly*"));
+    let found = examine(&mut of_urls(std::slice::from_ref(&url)), 69);
+    assert!(found.of(Some(0), "usable").1.contains("~NAME*"), "{:#}", found.0);
+    let found = examine(of_urls(&[url]).arg("nightly"), 0);
+    assert_eq!(found.of(Some(0), "wake-up").0, "ok", "{:#}", found.0);
+}
+
+#[test]
+fn a_slow_server_is_judged_by_the_limits() {
+    let servers = durable(1);
+    let proxy = quorlock_testkit::Proxy::in_front_of(servers[0].addr());
+    proxy.delay(std::time::Duration::from_millis(60));
+    let url = format!("redis://{}", proxy.addr());
+    let found = examine(of_urls(&[url]).env_remove("QUORLOCK_NODE_LIMIT"), 69);
+    let (severity, text, remedy) = found.of(Some(0), "time-limit");
+    assert_eq!(found.0["settings"]["node_limit_ms"], 50);
+    assert_eq!(severity, "warn", "{text}");
+    assert!(remedy.unwrap().contains("--node-limit"), "{remedy:?}");
+}
+
+#[test]
+fn the_file_of_this_machine_is_looked_over_as_well() {
+    let home = tempfile::tempdir().unwrap();
+    let look = || examine(quorlock().env("XDG_STATE_HOME", home.path()).arg("doctor"), 0);
+    let found = look();
+    let file = home.path().join("quorlock/locks.db");
+    assert_eq!(found.fact(0, "path"), file.to_str().unwrap());
+    assert_eq!(found.fact(0, "journal_mode"), "wal");
+    assert_eq!(found.fact(0, "mode"), "0600");
+    assert!(found.fact(0, "file_system").is_string());
+    assert_eq!(found.of(Some(0), "permissions").0, "ok");
+    assert_eq!(found.of(Some(0), "rights").0, "ok");
+
+    fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+    let found = look();
+    let (severity, text, remedy) = found.of(Some(0), "permissions");
+    assert!(severity == "warn" && text.contains("every user"), "{text}");
+    assert!(remedy.unwrap().contains("chmod"));
+}
+
+#[test]
+fn mistakes_in_the_settings_give_78_and_no_findings() {
+    for (args, says) in [
+        (&["--node", "http://a"][..], "URL scheme \"http\""),
+        (&["--node", "redis://a", "--ttl", "1ms"], "too short"),
+        (&["--node", "redis://a", "--node-limit", "9s"], "not far below the TTL"),
+    ] {
+        let run = outcome(quorlock().arg("doctor").args(args));
+        assert_eq!((run.code, run.stdout.as_str()), (Some(78), ""), "{run:?}");
+        assert!(run.stderr.contains(says), "{run:?}");
+    }
+}
+
+#[test]
+fn colours_are_shown_where_they_are_wanted() {
+    let home = tempfile::tempdir().unwrap();
+    let coloured = |variables: &[&str]| {
+        let mut command = quorlock();
+        command.env("XDG_STATE_HOME", home.path()).env_remove("NO_COLOR").arg("doctor");
+        for name in variables {
+            command.env(name, "1");
+        }
+        outcome(&mut command).stdout.contains('\x1b')
+    };
+    assert!(!coloured(&[]), "nobody sees colours in a pipe");
+    assert!(coloured(&["CLICOLOR_FORCE"]));
+    assert!(!coloured(&["CLICOLOR_FORCE", "NO_COLOR"]));
+}

@@ -1,0 +1,240 @@
+//! Looking nodes over: what they are, and what is wrong with them.
+//!
+//! ```text
+//!   Builder::examine ──▶ each node ──┬── what it says of itself    node/{redis,sqlite}/examine
+//!                                    └── a lock is tried out       trial
+//!                    ──▶ all of them together                      quorum
+//! ```
+//!
+//! All of it goes over connections of its own, which are closed when it is done. The lock that is
+//! tried out has a random name, and is released.
+
+mod quorum;
+mod trial;
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::Error;
+use crate::node::{self, Failure, FailureKind, Node, Setting};
+use crate::runtime::BoxFuture;
+use crate::settings::Settings;
+use quorlock_protocol::Quorum;
+pub(crate) use quorum::judge_round_trip;
+pub(crate) use trial::Untold;
+
+/// What was found, from [`Builder::examine`](crate::Builder::examine).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Checkup {
+    /// Each node, in the order in which they were named.
+    pub nodes: Vec<Examination>,
+    /// What concerns all of them.
+    pub findings: Vec<Finding>,
+    /// How many nodes a lock needs.
+    pub needed: usize,
+    /// How many can be used. One server behind two URLs counts once.
+    pub usable: usize,
+    /// The settings they were judged by.
+    pub settings: Settings,
+}
+
+/// One node, looked over.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Examination {
+    /// Its address without secrets.
+    pub node: String,
+    /// Whether a lock can be taken, kept and released there.
+    pub usable: bool,
+    /// What it is, by name. Units stand last in the names.
+    pub facts: Vec<(&'static str, Fact)>,
+    /// What is right and wrong with it.
+    pub findings: Vec<Finding>,
+}
+
+/// Something that is known of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fact {
+    /// A word or a sentence.
+    Text(String),
+    /// A count, or so many units.
+    Number(i64),
+    /// Yes or no.
+    Flag(bool),
+}
+
+/// Something that was looked at, and how it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// What was looked at: a name for programs, which stays the same.
+    pub check: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// How it stands.
+    pub text: String,
+    /// What to do about it, unless the text says so.
+    pub remedy: Option<String>,
+}
+
+/// How bad something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Severity {
+    /// As it should be.
+    Ok,
+    /// It works, but not always, or not well.
+    Warn,
+    /// It does not work, or two may hold one lock.
+    Error,
+}
+
+impl Checkup {
+    /// The worst of all findings.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        let all = self.nodes.iter().flat_map(|node| &node.findings).chain(&self.findings);
+        all.map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
+    }
+
+    /// Whether something was found that no node can help with: the list of nodes itself is wrong.
+    #[must_use]
+    pub fn is_misuse(&self) -> bool {
+        self.findings.iter().any(|finding| finding.check == quorum::DUPLICATE)
+    }
+}
+
+impl Examination {
+    pub(crate) fn new(node: impl Into<String>) -> Self {
+        Self { node: node.into(), usable: true, facts: Vec::new(), findings: Vec::new() }
+    }
+
+    /// What is known by that name.
+    #[must_use]
+    pub fn fact(&self, name: &str) -> Option<&Fact> {
+        self.facts.iter().find(|(other, _)| *other == name).map(|(_, fact)| fact)
+    }
+
+    pub(crate) fn text(&mut self, name: &'static str, text: impl Into<String>) {
+        self.facts.push((name, Fact::Text(text.into())));
+    }
+
+    pub(crate) fn flag(&mut self, name: &'static str, flag: bool) {
+        self.facts.push((name, Fact::Flag(flag)));
+    }
+
+    pub(crate) fn number(&mut self, name: &'static str, number: impl TryInto<i64>) {
+        self.facts.push((name, Fact::Number(number.try_into().unwrap_or(i64::MAX))));
+    }
+
+    pub(crate) fn ok(&mut self, check: &'static str, text: impl Into<String>) {
+        self.findings.push(Finding::new(check, Severity::Ok, text));
+    }
+
+    pub(crate) fn warn(&mut self, check: &'static str, text: impl Into<String>, remedy: &str) {
+        self.findings.push(Finding::new(check, Severity::Warn, text).remedy(remedy));
+    }
+
+    pub(crate) fn error(&mut self, check: &'static str, text: impl Into<String>, remedy: &str) {
+        self.findings.push(Finding::new(check, Severity::Error, text).remedy(remedy));
+    }
+
+    /// The node cannot be used.
+    pub(crate) fn fail(&mut self, why: &Failure) {
+        self.usable = false;
+        let remedy = match why.kind() {
+            FailureKind::Unreachable | FailureKind::Silent => {
+                "start it, or mend the network between; if it is gone for good, put another in its \
+                 place, on all machines at once"
+            }
+            // Such a failure says itself what to do.
+            _ => "",
+        };
+        self.error("usable", why.to_string(), remedy);
+    }
+}
+
+impl Finding {
+    pub(crate) fn new(check: &'static str, severity: Severity, text: impl Into<String>) -> Self {
+        Self { check, severity, text: text.into(), remedy: None }
+    }
+
+    pub(crate) fn remedy(mut self, remedy: &str) -> Self {
+        self.remedy = (!remedy.is_empty()).then(|| remedy.to_owned());
+        self
+    }
+}
+
+/// Looks at the nodes behind the URLs, and at those of the caller's own making.
+pub(crate) async fn examine(
+    urls: &[String],
+    nodes: &[Arc<dyn Node>],
+    quorum: Quorum,
+    setting: &Setting,
+    name: &[u8],
+) -> Result<Checkup, Error> {
+    let mut under_way: Vec<BoxFuture<'_, Examination>> = Vec::new();
+    for (index, url) in urls.iter().enumerate() {
+        // Each for itself: that two URLs lead to one server is told in the end.
+        let setting = Setting { servers: Arc::default(), ..setting.clone() };
+        under_way.push(node::examine(index, url, setting, name.to_vec())?);
+    }
+    for node in nodes {
+        let (node, setting) = (Arc::clone(node), setting.clone());
+        let examination = Examination::new(node.label());
+        let name = name.to_vec();
+        under_way.push(Box::pin(async move {
+            let mut examination = examination;
+            trial::run(&mut examination, &*node, &setting, &name, Untold::Expected).await;
+            examination
+        }));
+    }
+    let nodes = all(under_way).await;
+    Ok(quorum::judge(nodes, quorum, setting.settings.clone()))
+}
+
+/// Tries a lock out on a node that was opened for it.
+pub(crate) async fn try_out(
+    examination: &mut Examination,
+    opened: Result<Arc<dyn Node>, Error>,
+    setting: &Setting,
+    name: &[u8],
+    untold: Untold,
+) {
+    match opened {
+        Ok(node) => trial::run(examination, &*node, setting, name, untold).await,
+        Err(error) => {
+            examination.fail(&Failure::new(FailureKind::Unfit, error.to_string()));
+        }
+    }
+}
+
+async fn all<T>(mut futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
+    let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        for (slot, future) in done.iter_mut().zip(&mut futures) {
+            if slot.is_none()
+                && let Poll::Ready(value) = future.as_mut().poll(cx)
+            {
+                *slot = Some(value);
+            }
+        }
+        if done.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}
+
+/// A duration as people read it, to three digits or so.
+pub(crate) fn shown(duration: Duration) -> String {
+    match duration.as_micros() {
+        micros @ 0..1_000 => format!("{micros} µs"),
+        micros @ 1_000..100_000 => format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100),
+        micros @ 100_000..10_000_000 => format!("{} ms", micros / 1_000),
+        micros => format!("{} s", micros / 1_000_000),
+    }
+}

@@ -1,0 +1,287 @@
+//! A lock is tried out on one node, as two clients would use it.
+//!
+//! ```text
+//!   a   acquire ── extend ── inspect ─────────────── release
+//!   b                                 wait (queued)     └──▶ told ── release
+//! ```
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use super::{Examination, shown};
+use crate::locked::locked;
+use crate::name::Name;
+use crate::node::{
+    Answer, Call, ClientId, Failure, FailureKind, Grant, Inbox, Node, Request, Round, Setting,
+    Ticket, TicketNumber, Verb,
+};
+use crate::runtime::{Moment, random_u64};
+use crate::token::Token;
+
+/// What it means if a node does not tell waiters of their turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Untold {
+    /// Nodes of this kind cannot.
+    Expected,
+    /// It could, and this is what to look at.
+    Wrong(&'static str),
+}
+
+/// Tries a lock out, and adds what came of it.
+pub(super) async fn run(
+    examination: &mut Examination,
+    node: &dyn Node,
+    setting: &Setting,
+    name: &[u8],
+    untold: Untold,
+) {
+    let name = [name, format!(":{:016x}", random_u64(&*setting.runtime)).as_bytes()].concat();
+    let name = match Name::new(name) {
+        Ok(name) => name,
+        Err(error) => {
+            return examination.fail(&Failure::new(FailureKind::Unfit, error.to_string()));
+        }
+    };
+    let ears = Arc::new(Ears::default());
+    let inbox = Arc::downgrade(&ears);
+    node.listen(setting.client, 0, inbox);
+    let ready = within(setting, setting.settings.connect_limit, node.ready()).await;
+    let unready = match ready {
+        Some(Ok(())) => None,
+        Some(Err(failure)) => Some(failure),
+        None => {
+            let limit = setting.settings.connect_limit;
+            let text =
+                format!("not connected after {limit:?}; is it up, and is the address right?");
+            Some(Failure::new(FailureKind::Unreachable, text))
+        }
+    };
+    if let Some(failure) = unready {
+        return examination.fail(&failure);
+    }
+    let a = Token::random(&*setting.runtime);
+    let b = Token::random(&*setting.runtime);
+    let trial = Trial { node, setting, name: &name };
+    trial.steps(examination, &a, &b, &ears, untold).await;
+    // Whatever went wrong: nothing is to be left.
+    for token in [&b, &a] {
+        trial.ask(token, Wish::Release).await;
+    }
+}
+
+struct Trial<'a> {
+    node: &'a dyn Node,
+    setting: &'a Setting,
+    name: &'a Name,
+}
+
+impl Trial<'_> {
+    async fn steps(
+        &self,
+        examination: &mut Examination,
+        a: &Token,
+        b: &Token,
+        ears: &Ears,
+        untold: Untold,
+    ) {
+        for (what, wish) in [("taken", Wish::Acquire), ("extended", Wish::Extend)] {
+            if let Err(why) = done(self.ask(a, wish).await) {
+                return examination.fail(&why.about(&format!("a lock cannot be {what}")));
+            }
+        }
+        let looked = self.ask(a, Wish::Inspect).await;
+        let queued = self.ask(b, Wish::Wait).await;
+        let released = self.setting.runtime.now();
+        if let Err(why) = done(self.ask(a, Wish::Release).await) {
+            return examination.fail(&why.about("a lock cannot be released"));
+        }
+        examination.ok("rights", "a lock can be taken, extended and released");
+        if let Answer::Failed(why) = looked {
+            examination.warn("inspect", format!("a lock cannot be looked at: {why}"), "");
+        }
+        let told = match queued {
+            Answer::Queued(queued) => queued.told,
+            Answer::Failed(why) => {
+                let text = format!("waiters cannot queue up, and ask again and again: {why}");
+                return examination.warn("queue", text, "");
+            }
+            _ => {
+                let remedy = "see whether something else deletes keys on this node";
+                return examination.warn("queue", "a lock that is held is given away", remedy);
+            }
+        };
+        let limit = self.setting.settings.connect_limit;
+        let heard = if told { within(self.setting, limit, ears.heard()).await } else { None };
+        match (heard, untold) {
+            (Some(()), _) => {
+                let took = self.setting.runtime.now().since(released);
+                examination.number("wake_up_us", took.as_micros());
+                examination
+                    .ok("wake-up", format!("waiters are told of their turn ({})", shown(took)));
+            }
+            (None, Untold::Expected) => {
+                examination
+                    .ok("wake-up", "waiters ask again and again, as they must on such a node");
+            }
+            (None, Untold::Wrong(remedy)) => examination.warn(
+                "wake-up",
+                "waiters are not told of their turn, and have to ask again and again",
+                remedy,
+            ),
+        }
+    }
+
+    async fn ask(&self, token: &Token, wish: Wish) -> Answer {
+        let (setting, runtime) = (self.setting, &self.setting.runtime);
+        let question = Arc::new(Question {
+            name: self.name.clone(),
+            sent: runtime.now(),
+            token: *token,
+            wish,
+            ttl: setting.settings.ttl,
+            client: setting.client,
+            answer: Slot::default(),
+        });
+        let round = Arc::clone(&question) as Arc<dyn Round>;
+        self.node.submit(Call::new(round, 0));
+        question.answer.taken().await
+    }
+}
+
+/// Why a step did not work.
+struct Why(Failure);
+
+impl Why {
+    fn about(self, what: &str) -> Failure {
+        Failure::new(self.0.kind(), format!("{what}: {}", self.0))
+    }
+}
+
+fn done(answer: Answer) -> Result<(), Why> {
+    match answer {
+        Answer::Done => Ok(()),
+        Answer::Failed(failure) => Err(Why(failure)),
+        _ => {
+            let text = "somebody else has its name; is something else at work on this node?";
+            Err(Why(Failure::new(FailureKind::Rejected, text)))
+        }
+    }
+}
+
+/// Ends with `None` if the time is up first.
+async fn within<T>(
+    setting: &Setting,
+    limit: Duration,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let mut end = setting.runtime.sleep(limit);
+    let mut future = std::pin::pin!(future);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => end.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
+/// A value that one side waits for.
+#[derive(Debug)]
+struct Slot<T>(Mutex<(Option<T>, Option<Waker>)>);
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self(Mutex::new((None, None)))
+    }
+}
+
+impl<T> Slot<T> {
+    /// The first value counts.
+    fn put(&self, value: T) {
+        let mut slot = locked(&self.0);
+        slot.0.get_or_insert(value);
+        let waker = slot.1.take();
+        drop(slot);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    async fn taken(&self) -> T {
+        poll_fn(|cx| {
+            let mut slot = locked(&self.0);
+            match slot.0.take() {
+                Some(value) => Poll::Ready(value),
+                None => {
+                    slot.1 = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Wish {
+    Acquire,
+    Extend,
+    Inspect,
+    Wait,
+    Release,
+}
+
+#[derive(Debug)]
+struct Question {
+    name: Name,
+    sent: Moment,
+    token: Token,
+    wish: Wish,
+    ttl: Duration,
+    client: ClientId,
+    answer: Slot<Answer>,
+}
+
+impl Round for Question {
+    fn request(&self, _node: usize) -> Request<'_> {
+        let (token, ttl) = (&self.token, self.ttl);
+        let verb = match self.wish {
+            Wish::Acquire => Verb::Acquire { token, ttl },
+            Wish::Extend => Verb::Extend { token, ttl },
+            Wish::Inspect => Verb::Inspect,
+            Wish::Wait => {
+                let number = TicketNumber::New(1);
+                let ticket = Ticket { client: self.client, waiter: 1, number };
+                Verb::Wait { token, ttl, ticket, yielding: false }
+            }
+            Wish::Release => Verb::Release { token, until: Some(self.sent.after(ttl)) },
+        };
+        Request { name: &self.name, sent: self.sent, verb }
+    }
+
+    fn cast(self: Arc<Self>, _node: usize, answer: Answer) {
+        self.answer.put(answer);
+    }
+
+    fn overdue(self: Arc<Self>, _node: usize, why: Failure) {
+        self.answer.put(Answer::Failed(why));
+    }
+}
+
+/// Hears of the grant.
+#[derive(Debug, Default)]
+struct Ears(Slot<()>);
+
+impl Ears {
+    async fn heard(&self) {
+        self.0.taken().await;
+    }
+}
+
+impl Inbox for Ears {
+    fn granted(&self, _node: usize, _grant: Grant) {
+        self.0.put(());
+    }
+
+    fn interrupted(&self, _node: usize) {}
+}
