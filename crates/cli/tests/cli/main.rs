@@ -4,6 +4,7 @@ mod arguments;
 mod embedded;
 mod group;
 mod hold;
+mod job_control;
 mod lease;
 mod nodes;
 mod outcome;
@@ -13,5 +14,5 @@ mod secrets;
 mod shell;
 mod signals;
 mod status;
-mod terminal;
+
 mod waiting;
