@@ -3,7 +3,7 @@
 //! Every figure is a ratio between systems that were measured in turns in the same run: first a few
 //! hundred cycles of one, then of the next, and again from the start, so that noise hits all alike.
 //! A cycle is lock + release of a free name, each time another one; `waiting` is about one name that
-//! many want, and `memory` about many names at once.
+//! many want, `sqlite` about a file instead of servers, and `memory` about many names at once.
 
 mod bare;
 mod clock;
@@ -12,6 +12,7 @@ mod far;
 mod faults;
 mod latency;
 mod memory;
+mod sqlite;
 mod stats;
 mod systems;
 mod throughput;
@@ -34,6 +35,7 @@ fn main() -> Result<()> {
             runtime.block_on(throughput::compare())?;
             runtime.block_on(faults::compare())?;
             waiting::compare(Extent::FULL)?;
+            runtime.block_on(sqlite::compare())?;
             memory::compare()
         }
         ["latency"] => runtime.block_on(latency::compare()),
@@ -43,10 +45,13 @@ fn main() -> Result<()> {
         ["waiting", "--quick"] => waiting::compare(Extent::QUICK),
         ["waiting", "--check"] => waiting::check(),
         [waiting::WORKER, work @ ..] => runtime.block_on(waiting::run(waiting::Work::parse(work)?)),
+        ["sqlite"] => runtime.block_on(sqlite::compare()),
+        [sqlite::MEMBER, part @ ..] => runtime.block_on(sqlite::member(sqlite::Part::parse(part)?)),
         ["memory"] => memory::compare(),
         [memory::PART, part @ ..] => memory::part(part),
         other => bail!(
-            "{other:?} is no benchmark: use latency, throughput, faults, waiting, memory or all"
+            "{other:?} is no benchmark: use latency, throughput, faults, waiting, sqlite, memory or \
+             all"
         ),
     }
 }

@@ -8,7 +8,7 @@ use crate::debian;
 use crate::project::{Project, run};
 
 /// All benchmarks, in the order in which they run.
-const ALL: [&str; 5] = ["latency", "throughput", "faults", "waiting", "memory"];
+const ALL: [&str; 6] = ["latency", "throughput", "faults", "waiting", "sqlite", "memory"];
 
 /// Those that run with client and servers on one core: between two cores the time that a sleeping
 /// core takes to wake up would be most of what is measured.

@@ -26,8 +26,8 @@ Commands:
   test [ARGS…]  Install what the tests need and is missing, then run all tests
   verify        Check format, lints, documents, licences; changes no source file
   fix           Put right what the formatter and the linter can put right
-  bench [WHICH] Measure Quorlock beside its peers: latency, throughput, faults, waiting, memory,
-                or all; `bench waiting --quick` to try something out
+  bench [WHICH] Measure Quorlock beside its peers: latency, throughput, faults, waiting, sqlite,
+                memory, or all; `bench waiting --quick` to try something out
 
 ARGS of `test` narrow the run. They go to `cargo test`, after the options that are always there
 (all packages unless ARGS name some, all features, no stop at the first failure):

@@ -4,25 +4,34 @@
 //!   args ──▶ plan ──┬──▶ run ──▶ take       connects, and waits for the lock
 //!                   │     ├────▶ group      the command, and everything it starts, by way of exec
 //!                   │     └────▶ supervise  signals, terminal, grace: until all of it has ended
-//!                   └──▶ status             who holds a lock
+//!                   ├──▶ acquire, extend, release   the same in steps, for scripts
+//!                   └──▶ status, list       who holds locks
 //! ```
 
+mod acquire;
 mod args;
 mod duration;
 mod enclosing;
 mod exec;
 mod exit;
+mod extend;
 mod grace;
 mod group;
+mod list;
+mod note;
 mod plan;
 mod processes;
+mod release;
 mod run;
 mod signals;
 mod status;
 mod stderr;
+mod stdout;
 mod supervise;
 mod take;
 mod terminal;
+mod time;
+mod token;
 mod undertaker;
 mod warnings;
 
@@ -61,7 +70,11 @@ fn execute(args: Args) -> Result<u8, Failed> {
     let code = runtime.block_on(async {
         match &plan {
             Plan::Run(plan) => run::run(plan).await,
+            Plan::Acquire(plan) => acquire::acquire(plan).await,
+            Plan::Extend(plan) => extend::extend(plan).await,
+            Plan::Release(plan) => release::release(plan).await,
             Plan::Status(plan) => status::status(plan).await,
+            Plan::List(plan) => list::list(plan).await,
         }
     });
     // Looking a host name up may take long, and nobody needs the answer any more.

@@ -7,15 +7,24 @@ use std::time::Duration;
 use quorlock::{Error, Locker, Settings};
 use rustix::process::Signal;
 
+use crate::acquire::Acquire;
 use crate::args::{Action, Args, ClusterArgs, RunArgs, StatusArgs};
 use crate::duration::shown;
 use crate::exit::{self, Failed};
+use crate::extend::Extend;
 use crate::grace;
+use crate::list::List;
+use crate::note;
+use crate::release::Release;
 
 /// What is to be done.
 pub(crate) enum Plan {
     Run(Run),
+    Acquire(Acquire),
+    Extend(Extend),
+    Release(Release),
     Status(Status),
+    List(List),
 }
 
 /// A command to be run under a lock.
@@ -26,6 +35,8 @@ pub(crate) struct Run {
     pub(crate) wait: Option<Duration>,
     /// The exit code if it is taken, or was not free in time, instead of one for each.
     pub(crate) conflict_code: Option<u8>,
+    /// What others may know of this holder.
+    pub(crate) note: String,
     /// The longest time for which the lock may be held.
     pub(crate) max_hold: Option<Duration>,
     /// The shortest time for which the lock is held, be the command done or not.
@@ -45,6 +56,9 @@ pub(crate) struct Run {
 pub(crate) struct Status {
     pub(crate) cluster: Cluster,
     pub(crate) name: OsString,
+    pub(crate) json: bool,
+    /// Whether to look again and again.
+    pub(crate) watch: bool,
 }
 
 /// The nodes, and the terms on which locks live there. Not `Debug`: the URLs may hold passwords.
@@ -58,6 +72,10 @@ impl Plan {
     pub(crate) fn new(args: Args) -> Result<Self, Failed> {
         match args.action {
             Action::Run(args) => Run::new(args).map(Self::Run),
+            Action::Acquire(args) => Acquire::new(args).map(Self::Acquire),
+            Action::Extend(args) => Extend::new(args).map(Self::Extend),
+            Action::Release(args) => Release::new(args).map(Self::Release),
+            Action::List(args) => List::new(args).map(Self::List),
             Action::Status(args) => Status::new(args).map(Self::Status),
         }
     }
@@ -83,6 +101,7 @@ impl Run {
             name: args.name,
             wait: if args.nonblock { Some(Duration::ZERO) } else { args.wait },
             conflict_code: args.conflict_exit_code,
+            note: note::of_this_process(&args.note, &program)?,
             max_hold: args.max_hold,
             hold_at_least: args.hold_at_least,
             signal: args.signal,
@@ -117,12 +136,12 @@ fn check_times(args: &RunArgs) -> Result<(), Failed> {
 impl Status {
     fn new(args: StatusArgs) -> Result<Self, Failed> {
         let cluster = Cluster::new(args.cluster, Settings::default().ttl)?;
-        Ok(Self { cluster, name: args.name })
+        Ok(Self { cluster, name: args.name, json: args.json, watch: args.watch })
     }
 }
 
 impl Cluster {
-    fn new(args: ClusterArgs, ttl: Duration) -> Result<Self, Failed> {
+    pub(crate) fn new(args: ClusterArgs, ttl: Duration) -> Result<Self, Failed> {
         let urls = if args.nodes.is_empty() {
             vec![quorlock::node::sqlite::default_url()?]
         } else {
@@ -133,8 +152,8 @@ impl Cluster {
             return Err(Failed::new(
                 exit::MISUSE,
                 format!(
-                    "a TTL of {} is above the maximum of {}; use a shorter one, for it is extended \
-                     as long as the command runs",
+                    "a TTL of {} is above the maximum of {}; use a shorter one, and extend it, as \
+                     quorlock run does by itself",
                     shown(ttl),
                     shown(most)
                 ),

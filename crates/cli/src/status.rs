@@ -1,28 +1,106 @@
 //! `quorlock status`: who holds a lock, and what each node says.
 
 use std::fmt::Write;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use quorlock::{Status, Verdict};
+use serde_json::{Value, json};
+use tokio::select;
+use tokio::signal::ctrl_c;
+use tokio::time::sleep;
 
 use crate::duration::shown;
 use crate::exit::{self, Failed};
+use crate::note::{self, Who};
 use crate::plan;
+use crate::stdout;
+use crate::time::{utc, utc_for_people};
+
+/// How often a watched lock is looked at.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// To the top left, and everything below is gone.
+const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Shows it, and returns the code to exit with.
 pub(crate) async fn status(plan: &plan::Status) -> Result<u8, Failed> {
+    if plan.watch {
+        // From the very start, so that it never ends in another way.
+        return select! {
+            biased;
+            _ = ctrl_c() => Ok(0),
+            ended = watch(plan) => ended,
+        };
+    }
     let locker = plan.cluster.connect().await?;
     let status = locker.inspect(plan.name.as_bytes()).await?;
-    io::Write::write_all(&mut io::stdout(), table(&status).as_bytes()).map_err(|error| {
-        Failed::new(exit::OWN_FAILURE, format!("the status cannot be written: {error}"))
-    })?;
+    stdout::write(&text(plan, &status))?;
     let told = matches!(status.verdict(), Verdict::Held(_) | Verdict::Free | Verdict::Split);
     Ok(if told { 0 } else { exit::UNAVAILABLE })
 }
 
-fn table(status: &Status) -> String {
+/// Shows it again and again, until nobody reads it any more.
+async fn watch(plan: &plan::Status) -> Result<u8, Failed> {
+    let locker = plan.cluster.connect().await?;
+    let redraws = !plan.json && io::stdout().is_terminal();
+    loop {
+        let status = locker.inspect(plan.name.as_bytes()).await?;
+        let text = text(plan, &status);
+        let text = if redraws { format!("{CLEAR}{text}") } else { text };
+        if stdout::try_write(&text).is_err() {
+            return Ok(0);
+        }
+        sleep(EVERY).await;
+    }
+}
+
+fn text(plan: &plan::Status, status: &Status) -> String {
+    if plan.json { format!("{}\n", json(status)) } else { table(status, SystemTime::now()) }
+}
+
+/// For programs. The fields are documented in the help: none may go, or change its meaning.
+pub(crate) fn json(status: &Status) -> Value {
+    let millis = |left: Option<Duration>| left.map(|left| left.as_millis() as u64);
+    let nodes = status.nodes.iter().map(|node| {
+        let record = node.record.as_ref().ok().copied().flatten();
+        json!({
+            "node": node.node,
+            "state": match &node.record {
+                Ok(Some(_)) => "held",
+                Ok(None) => "free",
+                Err(_) => "failed",
+            },
+            "holder": record.map(|record| record.holder.to_string()),
+            "remaining_ms": millis(record.and_then(|record| record.remaining)),
+            "waiting": node.waiters,
+            "error": node.record.as_ref().err().map(ToString::to_string),
+        })
+    });
+    let note = status.note();
+    let who = note.and_then(Who::read);
+    let bytes = status.name.as_bytes();
+    json!({
+        "name": str::from_utf8(bytes).map_or_else(|_| status.name.to_string(), str::to_owned),
+        "state": match status.verdict() {
+            Verdict::Held(_) => "held",
+            Verdict::Free => "free",
+            Verdict::Split => "split",
+            _ => "unknown",
+        },
+        "holder": status.holder().map(|holder| holder.to_string()),
+        "by": who.as_ref().map(Who::json),
+        "note": note.filter(|_| who.is_none()).map(|note| &note.text),
+        "since": note.and_then(|note| note.since).map(utc),
+        "remaining_ms": millis(status.remaining()),
+        "waiting": status.waiters(),
+        "nodes": nodes.collect::<Vec<_>>(),
+    })
+}
+
+/// For people.
+fn table(status: &Status, now: SystemTime) -> String {
     let name = &status.name;
     let lasts = |left: Option<Duration>| match left {
         Some(left) => format!("for another {} unless renewed", shown(left)),
@@ -43,6 +121,17 @@ fn table(status: &Status) -> String {
             status.nodes.len()
         ),
     };
+    // Writing to a string cannot fail.
+    if let Some(note) = status.note() {
+        let _ = writeln!(text, "holder:  {}", note::shown(note));
+        if let Some(since) = note.since {
+            let ago = now.duration_since(since).map(|ago| format!(", {} ago", shown(ago)));
+            let _ = writeln!(text, "since:   {}{}", utc_for_people(since), ago.unwrap_or_default());
+        }
+    }
+    if let Some(count @ 1..) = status.waiters() {
+        let _ = writeln!(text, "waiting: {count}");
+    }
     let width = status.nodes.iter().map(|node| node.node.chars().count()).max().unwrap_or(0);
     for node in &status.nodes {
         let said = match &node.record {
@@ -53,7 +142,6 @@ fn table(status: &Status) -> String {
             }
             Err(failure) => failure.to_string(),
         };
-        // Writing to a string cannot fail.
         let _ = writeln!(text, "{:width$}  {said}", node.node);
     }
     text

@@ -132,8 +132,11 @@ pub(crate) async fn lock(
 ) -> Result<Guard, Failed> {
     loop {
         // With less than a third it might be too late for the first extension.
-        let mut lock =
-            locker.lock(plan.name.as_bytes()).at_least(plan.cluster.ttl / 3).owner(owner);
+        let mut lock = locker
+            .lock(plan.name.as_bytes())
+            .at_least(plan.cluster.ttl / 3)
+            .owner(owner)
+            .note(&*plan.note);
         if let Some(longest) = plan.max_hold {
             lock = lock.max_hold(longest);
         }

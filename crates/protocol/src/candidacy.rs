@@ -5,6 +5,11 @@ use core::time::Duration;
 
 use crate::{MAX_NODES, Moment, NodeSet, Quorum, Terms};
 
+/// A node forgets a queue that nobody has asked after for three leases, or three seconds. Whoever
+/// waits for longer asks again in time, though nothing else is to be expected.
+const KEPT_LEASES: u32 = 2;
+const KEPT_AT_LEAST: Duration = Duration::from_secs(2);
+
 /// One candidate's standing on all nodes, from its first ticket to a majority.
 ///
 /// ```text
@@ -35,6 +40,8 @@ pub struct Candidacy {
     pending: NodeSet,
     /// When all nodes were last asked.
     asked_at: Moment,
+    /// When any of them was.
+    last_sent: Moment,
     /// Whether what was granted has been offered to others since.
     yielded: bool,
     /// Where our tickets stand, by what the nodes have said so far; zero if they have said nothing.
@@ -105,13 +112,19 @@ impl Candidacy {
             nodes: core::iter::repeat_n(node, quorum.nodes()).collect(),
             pending: NodeSet::EMPTY,
             asked_at: Moment::default(),
+            last_sent: Moment::default(),
             yielded: false,
             number: 0,
         }
     }
 
-    /// These nodes are being asked, by requests whose first byte leaves after `sent`.
-    pub fn ask(&mut self, nodes: NodeSet, yielding: bool, sent: Moment) {
+    /// These nodes are being asked, by requests whose first byte leaves after `now`. Returns when
+    /// they count as sent: no two do at the same moment, however coarse the clock, so that it tells
+    /// what was asked before an offer from what was asked after it.
+    #[must_use = "the requests have to carry it"]
+    pub fn ask(&mut self, nodes: NodeSet, yielding: bool, now: Moment) -> Moment {
+        let sent = now.max(self.last_sent.after(Duration::from_nanos(1)));
+        self.last_sent = sent;
         self.pending = self.pending.union(nodes);
         if yielding {
             self.yielded = true;
@@ -122,6 +135,7 @@ impl Candidacy {
             self.yielded = false;
             self.asked_at = sent;
         }
+        sent
     }
 
     /// `node` says that its record is ours, having seen our request of `sent`.
@@ -136,11 +150,15 @@ impl Candidacy {
         });
     }
 
-    /// `node` says that another has the record.
-    pub fn queued(&mut self, node: usize, queueing: Queueing) {
+    /// `node` says to our request of `sent` that another has the record.
+    pub fn queued(&mut self, node: usize, sent: Moment, queueing: Queueing) {
         let Queueing { number, free_at, told } = queueing;
         self.number = self.number.max(number);
         if let Some(node) = self.nodes.get_mut(node) {
+            // Word of a grant that has seen this request has overtaken the answer to it.
+            if matches!(node.stand, Stand::Granted(since) if since >= sent) {
+                return;
+            }
             let free_at = free_at.unwrap_or(Moment::MAX);
             node.stand = Stand::Queued { number, free_at, told };
         }
@@ -171,19 +189,27 @@ impl Candidacy {
         self.granted_nodes().len()
     }
 
+    /// How many nodes say that another has it.
+    #[must_use]
+    pub fn refusals(&self) -> usize {
+        self.those(|stand| matches!(stand, Stand::Queued { .. })).len()
+    }
+
     /// What to do at `now`, for a lock of these terms that is of use only with more than `least` of
     /// its validity left.
     #[must_use]
     pub fn step(&self, terms: &Terms, least: Duration, now: Moment) -> Step {
         if let Some(sent) = self.majority_since() {
             let valid_until = terms.valid_until(sent);
-            // One that is about to end would be lost before it is of use: renew it first.
-            let fresh = sent >= self.asked_at;
-            let needed = if fresh { least } else { least.max(terms.validity() / 2) };
+            // One that is about to end would be lost before it is of use: renew it first, unless
+            // that was just tried.
+            let half = terms.validity() / 2;
+            let tried = now < self.asked_at.after(half);
+            let needed = if tried && self.pending.is_empty() { least } else { least.max(half) };
             if now < valid_until.before(needed) {
                 return Step::Won { valid_until };
             }
-            if self.pending.is_empty() && !fresh {
+            if self.pending.is_empty() && !tried {
                 return Step::Ask { nodes: NodeSet::first(self.quorum.nodes()), yielding: false };
             }
         }
@@ -198,10 +224,10 @@ impl Candidacy {
         if !granted.is_empty() && !self.yielded {
             return Step::Ask { nodes: granted, yielding: true };
         }
-        self.rest(granted.len())
+        self.rest(granted.len(), terms)
     }
 
-    fn rest(&self, granted: usize) -> Step {
+    fn rest(&self, granted: usize, terms: &Terms) -> Step {
         let mut free_at = [Moment::MAX; MAX_NODES];
         let (mut queued, mut told) = (0, 0);
         for node in &self.nodes {
@@ -220,7 +246,8 @@ impl Candidacy {
         }
         let free_at = &mut free_at[..queued];
         free_at.sort_unstable();
-        Step::Until(free_at[missing - 1])
+        let kept = terms.ttl.saturating_mul(KEPT_LEASES).max(KEPT_AT_LEAST);
+        Step::Until(free_at[missing - 1].min(self.asked_at.after(kept)))
     }
 
     /// The sending of the oldest request that the best majority of grants stands on.

@@ -75,7 +75,7 @@ impl Drop for Core {
     }
 }
 
-/// Counts releases that some node has neither answered nor let time out.
+/// Counts releases and notes that some node has neither answered nor let time out.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     count: AtomicUsize,

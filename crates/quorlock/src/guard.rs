@@ -14,6 +14,7 @@ use crate::line::Passed;
 use crate::loss::Lost;
 use crate::name::Name;
 use crate::runtime::Runtime;
+use crate::token::TokenText;
 use quorlock_protocol::LeaseState;
 
 /// A lock that is held.
@@ -30,7 +31,8 @@ use quorlock_protocol::LeaseState;
 /// - **Dropping it releases it**, at once and in the background: it does not block, spawn or
 ///   panic, and nobody learns whether it worked. [`release`](Self::release) tells.
 /// - **Forgetting it** ([`std::mem::forget`]) keeps the lock for as long as the process lives. With
-///   [`Lock::fixed`](crate::Lock::fixed) it stays taken until its TTL has passed.
+///   [`Lock::fixed`](crate::Lock::fixed) it stays taken until its TTL has passed. To hand it to
+///   another process, [`keep`](Self::keep) it.
 #[must_use = "a guard that is dropped releases its lock at once"]
 pub struct Guard {
     claim: Arc<Claim>,
@@ -159,6 +161,23 @@ impl Guard {
             work.as_mut().poll(cx).map(Ok)
         })
         .await
+    }
+
+    /// Stops extending the lock without giving it back, and returns what proves that it is held. The
+    /// nodes keep it for the rest of its TTL: in that time, [`Locker::resume`](crate::Locker::resume)
+    /// goes on with it in this process or in any other.
+    ///
+    /// The token is a secret: whoever has it, and can reach the nodes, can extend and release the lock.
+    /// Those of this process who wait for the lock go on waiting.
+    ///
+    /// # Errors
+    /// - [`Error::Lost`]: it is not held any more.
+    /// - [`Error::Misuse`]: its owner has other guards of it, or it is another process's to keep. This
+    ///   guard is dropped.
+    pub fn keep(mut self) -> Result<TokenText, Error> {
+        let token = self.claim.keep()?;
+        self.released = true;
+        Ok(token.text())
     }
 
     /// Gives the lock back on all nodes.

@@ -44,7 +44,8 @@
 //! # }
 //! ```
 //!
-//! [`Locker::lock_many`] takes several locks, all or none. Programs without async use [`blocking`].
+//! [`Locker::lock_many`] takes several locks, all or none. [`Guard::keep`] and [`Locker::resume`] hand a
+//! lock to another process. Programs without async use [`blocking`].
 //!
 //! Which names to use, how to choose the TTL and what happens when nodes fail stands in the
 //! documentation of [`Locker`] and [`Guard`].
@@ -61,6 +62,7 @@ mod drive;
 mod error;
 mod guard;
 mod guards;
+mod inspect;
 mod line;
 mod lock;
 mod locked;
@@ -69,7 +71,9 @@ mod loss;
 mod many;
 mod name;
 pub mod node;
+mod note;
 mod owner;
+mod resume;
 pub mod runtime;
 mod settings;
 mod token;
@@ -88,6 +92,7 @@ pub use locker::Locker;
 pub use loss::{FirstLost, Lost};
 pub use many::{LockMany, LockingMany};
 pub use name::{MAX_NAME_BYTES, Name};
+pub use note::{MAX_NOTE_BYTES, Note};
 pub use owner::Owner;
 pub use quorlock_protocol::{Backoff, Cap, Drift};
 pub use settings::{MIN_TTL, Settings};

@@ -147,6 +147,10 @@ impl Core {
                 claim.let_go();
             }
         }
+        // One that was lost before it was in line has told nobody behind it.
+        if claim.is_lost() {
+            claim.leave_line();
+        }
     }
 
     /// Gets up from a seat before its turn, or with it.
@@ -201,8 +205,11 @@ impl Core {
 }
 
 impl Lines {
+    /// How many stand or sit in lines.
     pub(crate) fn len(&self) -> usize {
-        self.parts.iter().map(|part| locked(part).fronts.len()).sum()
+        let seats = |part: &Part| part.seats.values().map(VecDeque::len).sum::<usize>();
+        let parts = self.parts.iter().map(|part| locked(part));
+        parts.map(|part| part.fronts.len() + seats(&part)).sum()
     }
 
     fn part(&self, name: &Name) -> &Mutex<Part> {
@@ -226,7 +233,7 @@ impl Lines {
 }
 
 /// Does not keep the room of a crowd that has gone.
-pub(crate) fn shrink<K: Hash + Eq, V>(map: &mut HashMap<K, V>) {
+fn shrink<K: Hash + Eq, V>(map: &mut HashMap<K, V>) {
     if map.capacity() > 64 && map.len() < map.capacity() / 8 {
         map.shrink_to_fit();
     }

@@ -15,6 +15,7 @@ use crate::guard::Guard;
 use crate::line::{Entry, Seat, Turn};
 use crate::name::Name;
 use crate::node::FailureKind;
+use crate::note::{MAX_NOTE_BYTES, Note};
 use crate::owner::Owner;
 use crate::runtime::{BoxFuture, Runtime};
 use crate::wish::Wish;
@@ -32,6 +33,8 @@ pub struct Lock {
     wish: Wish,
     /// Whether the owner may hold it by another process.
     from_elsewhere: bool,
+    /// What the holder says of itself.
+    note: Option<Box<str>>,
 }
 
 impl Lock {
@@ -45,8 +48,10 @@ impl Lock {
                 least: Duration::ZERO,
                 owner: None,
                 keep: core.settings.keep(),
+                noted: false,
             },
             from_elsewhere: false,
+            note: None,
         }
     }
 
@@ -97,6 +102,20 @@ impl Lock {
         self
     }
 
+    /// Leaves a note on the nodes for people who ask who holds it, at most [`MAX_NOTE_BYTES`] long,
+    /// with the time of day at which it was taken. Whoever can [inspect](crate::Locker::inspect) the
+    /// lock can read it: no secrets.
+    ///
+    /// It is kept while the lock is, and goes with it. That takes one more command for each node with
+    /// each step, which nobody waits for and nothing depends on. An owner's further guards, here or in
+    /// other processes, change nothing about the note of the first. An empty one is none.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        let note: String = note.into();
+        self.wish.noted = !note.is_empty();
+        self.note = self.wish.noted.then(|| note.into());
+        self
+    }
+
     pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
         Arc::clone(&self.core.runtime)
     }
@@ -104,7 +123,8 @@ impl Lock {
     /// The same for another name.
     pub(crate) fn also(&self, name: Name) -> Self {
         let Self { wait, wish, from_elsewhere, .. } = *self;
-        Self { core: Arc::clone(&self.core), name: Ok(name), wait, wish, from_elsewhere }
+        let (core, note) = (Arc::clone(&self.core), self.note.clone());
+        Self { core, name: Ok(name), wait, wish, from_elsewhere, note }
     }
 
     /// Begins, with a waiting time that has run since then.
@@ -112,9 +132,20 @@ impl Lock {
         Locking { lock: self, stage: Stage::New, began: Some(began), timer: None }
     }
 
+    #[cfg(test)]
+    pub(crate) fn wish(&self) -> Wish {
+        self.wish
+    }
+
     fn check(&self, name: &Name) -> Result<(), Error> {
         self.core.settings.check_ttl(self.wish.ttl)?;
         self.core.settings.check_keep(self.wish.keep)?;
+        if let Some(note) = self.note.as_ref().filter(|note| note.len() > MAX_NOTE_BYTES) {
+            return Err(Error::misuse(
+                format!("the note for the lock {name} is {} bytes long", note.len()),
+                format!("use at most {MAX_NOTE_BYTES} bytes"),
+            ));
+        }
         let most = self.core.terms(self.wish.ttl).validity();
         let most = self.wish.keep.max_hold.map_or(most, |hold| hold.min(most));
         if self.wish.least >= most {
@@ -212,14 +243,23 @@ impl Locking {
     fn hold(&mut self, claim: Arc<Claim>) -> Poll<Result<Guard, Error>> {
         self.stage = Stage::Over;
         self.lock.core.front_holds(&claim);
+        if let Some(note) = &self.lock.note {
+            claim.set_note(&Note::new(note, self.lock.core.runtime.wall()));
+            claim.describe();
+        }
         Poll::Ready(Ok(Guard::new(claim)))
     }
 
-    /// Leaves the line, and finds out what to tell the caller.
-    fn give_up(&mut self, name: &Name, defeated: Defeated) {
+    /// Leaves the line, and finds out what to tell the caller. That takes a look at the nodes, but
+    /// not at those that do not answer.
+    fn give_up(&mut self, name: &Name, defeated: Defeated) -> Option<Poll<Result<Guard, Error>>> {
         self.leave();
-        let look = InspectRound::start(&self.lock.core, name.clone());
-        self.stage = Stage::GivingUp(look, defeated);
+        if matches!(defeated.defeat, Defeat::Taken | Defeat::Split) {
+            let look = InspectRound::start(&self.lock.core, name.clone());
+            self.stage = Stage::GivingUp(look, defeated);
+            return None;
+        }
+        Some(Poll::Ready(Err(self.error(name, defeated, None))))
     }
 
     /// Leaves the line, with nothing in hands.
@@ -229,7 +269,11 @@ impl Locking {
         let turn = match stage {
             Stage::New | Stage::GivingUp(..) | Stage::Over => return,
             Stage::Seated(seat) => return core.get_up(name, &seat),
-            Stage::Recognizing(_) | Stage::Borrowing(..) => Turn::Front(None),
+            Stage::Recognizing(_) => Turn::Front(None),
+            Stage::Borrowing(claim, _) => {
+                claim.forget();
+                Turn::Front(None)
+            }
             Stage::Asking(round) => match round.abandon() {
                 None => Turn::Front(None),
                 Some(claim) => {
@@ -258,8 +302,8 @@ impl Locking {
         }
     }
 
-    fn error(&self, name: &Name, defeated: Defeated, status: &Status) -> Error {
-        if let Some(error) = self.wrong_type(status) {
+    fn error(&self, name: &Name, defeated: Defeated, status: Option<&Status>) -> Error {
+        if let Some(error) = status.and_then(|status| self.wrong_type(status)) {
             return error;
         }
         let last = self.explain(name, defeated, status);
@@ -273,12 +317,12 @@ impl Locking {
         }
     }
 
-    fn explain(&self, name: &Name, defeated: Defeated, status: &Status) -> Error {
+    fn explain(&self, name: &Name, defeated: Defeated, status: Option<&Status>) -> Error {
         match defeated.defeat {
             Defeat::Taken | Defeat::Split => Error::Taken {
                 name: name.clone(),
-                holder: status.holder(),
-                remaining: status.remaining(),
+                holder: status.and_then(Status::holder),
+                remaining: status.and_then(Status::remaining),
             },
             Defeat::Unreachable | Defeat::TooLate | Defeat::Abandoned => {
                 let late = defeated.defeat == Defeat::TooLate;
@@ -326,7 +370,7 @@ impl Locking {
                         return Some(Poll::Ready(Ok(Guard::new(claim))));
                     }
                     Entry::Seated(seat) => self.stage = Stage::Seated(seat),
-                    Entry::Busy => self.give_up(&name, Defeated::taken()),
+                    Entry::Busy => return self.give_up(&name, Defeated::taken()),
                     Entry::Front if self.lock.from_elsewhere => {
                         self.stage = Stage::Recognizing(InspectRound::start(core, name));
                     }
@@ -334,6 +378,11 @@ impl Locking {
                 }
             }
             Stage::Seated(seat) => match seat.poll(cx) {
+                Poll::Ready(Turn::Held(claim)) if claim.is_lost() => {
+                    // It was passed on, and nobody came for it in time.
+                    self.stage = Stage::New;
+                    claim.let_go();
+                }
                 Poll::Ready(Turn::Held(claim)) => {
                     self.stage = Stage::Over;
                     return Some(Poll::Ready(Ok(Guard::new(claim))));
@@ -346,7 +395,7 @@ impl Locking {
                     if self.poll_patience(cx).is_pending() {
                         return Some(Poll::Pending);
                     }
-                    self.give_up(&name, Defeated::taken());
+                    return self.give_up(&name, Defeated::taken());
                 }
             },
             Stage::Recognizing(look) => {
@@ -370,13 +419,22 @@ impl Locking {
                     return Some(self.hold(claim));
                 }
                 // It has just been released, or cannot be known: as any other then.
-                Poll::Ready(Err(_)) => self.ask(name),
+                Poll::Ready(Err(_)) => {
+                    claim.forget();
+                    self.ask(name);
+                }
             },
             Stage::Asking(round) => match round.poll(cx) {
-                Poll::Pending => return Some(Poll::Pending),
                 Poll::Ready(Ok(claim)) => return Some(self.hold(claim)),
-                Poll::Ready(Err(defeated)) if !waits => self.give_up(&name, defeated),
+                Poll::Ready(Err(defeated)) if !waits => return self.give_up(&name, defeated),
                 Poll::Ready(Err(_)) => self.stand(name),
+                Poll::Pending => {
+                    let round = Arc::clone(round);
+                    if !waits || self.poll_patience(cx).is_pending() {
+                        return Some(Poll::Pending);
+                    }
+                    return self.give_up(&name, round.defeated(Defeat::Unreachable));
+                }
             },
             Stage::Standing(candidacy) => match candidacy.poll(&self.lock.wish, cx) {
                 Poll::Ready(Some(claim)) => return Some(self.hold(claim)),
@@ -385,7 +443,7 @@ impl Locking {
                     if standing.is_pending() && self.poll_patience(cx).is_pending() {
                         return Some(Poll::Pending);
                     }
-                    self.give_up(&name, candidacy.defeated());
+                    return self.give_up(&name, candidacy.defeated());
                 }
             },
             Stage::GivingUp(look, _) => {
@@ -393,7 +451,7 @@ impl Locking {
                 if let Stage::GivingUp(_, defeated) =
                     std::mem::replace(&mut self.stage, Stage::Over)
                 {
-                    return Some(Poll::Ready(Err(self.error(&name, defeated, &status))));
+                    return Some(Poll::Ready(Err(self.error(&name, defeated, Some(&status)))));
                 }
             }
             Stage::Over => return Some(Poll::Pending),

@@ -1,14 +1,11 @@
 //! Where locks come from.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::Error;
 use crate::builder::Builder;
 use crate::core::Core;
-use crate::drive::{InspectRound, Status};
 use crate::lock::Lock;
 use crate::name::Name;
 
@@ -62,21 +59,8 @@ impl Locker {
         self.lock(name).wait(Duration::ZERO)
     }
 
-    /// Asks every node who holds a lock. Changes nothing.
-    ///
-    /// # Errors
-    /// [`Error::Misuse`] for a name that no lock can have. What went wrong at a node stands in the
-    /// status.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost by dropping it.
-    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Status, Error> {
-        let round = InspectRound::start(&self.core, Name::new(name)?);
-        Ok(poll_fn(|cx| round.poll(cx)).await)
-    }
-
-    /// Refuses new locks, and waits until every release that is under way was answered by every
-    /// node, or has passed its time limit.
+    /// Refuses new locks, and waits until every release and every note that is under way was answered
+    /// by every node, or has passed its time limit.
     ///
     /// Guards that are still held stay valid, and can be released afterwards.
     ///

@@ -17,6 +17,8 @@ use crate::name::Name;
 #[must_use = "a future tells nothing unless it is awaited"]
 pub struct Lost {
     claim: Arc<Claim>,
+    /// The turn of the guard that it belongs to. The next one is somebody else's.
+    turn: u16,
     /// By the watchdog when the time has come, by an extension that finds it gone, by a release.
     told: Pin<Box<OwnedNotified>>,
 }
@@ -24,7 +26,7 @@ pub struct Lost {
 impl Lost {
     pub(crate) fn of(claim: &Arc<Claim>) -> Self {
         let told = Box::pin(claim.told().notified_owned());
-        Self { claim: Arc::clone(claim), told }
+        Self { claim: Arc::clone(claim), turn: claim.turn(), told }
     }
 }
 
@@ -36,6 +38,9 @@ impl Future for Lost {
         // lease does, and the clock. A process that was stopped learns of it here, whichever of its
         // timers has run.
         let _ = self.told.as_mut().poll(cx);
+        if self.claim.turn() != self.turn {
+            return Poll::Ready(Loss::Released);
+        }
         match self.claim.notice() {
             Ok(_) => Poll::Pending,
             Err(reason) => Poll::Ready(reason),

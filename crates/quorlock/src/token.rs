@@ -94,11 +94,26 @@ impl OwnerId {
     }
 }
 
-/// The text of a token, as the nodes store it.
+/// The text of a token, as the nodes store it. Not to be shown, and so without `Display`.
 #[derive(Clone, Copy)]
 pub struct TokenText {
     bytes: [u8; LONGEST],
     length: usize,
+}
+
+impl TokenText {
+    /// The text, for whoever has to write it down.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // All of it is ASCII.
+        std::str::from_utf8(self).unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for TokenText {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
 }
 
 impl Deref for TokenText {

@@ -1,11 +1,9 @@
 //! Whom to tell when a node sends word of a grant.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::core::Core;
 use crate::drive::Candidacy;
-use crate::line::shrink;
 use crate::locked::locked;
 use crate::node::{Grant, Inbox};
 
@@ -15,38 +13,61 @@ pub(crate) struct Waiters(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    by_number: HashMap<u64, Weak<Candidacy>>,
-    last: u64,
+    /// A candidate's place here is the lower half of its number.
+    places: Vec<Option<Weak<Candidacy>>>,
+    free: Vec<u32>,
+    /// The upper half: places are used again, numbers are not.
+    serial: u32,
 }
 
 impl Waiters {
     /// Makes a candidate with a number of its own.
     pub(crate) fn admit(&self, make: impl FnOnce(u64) -> Candidacy) -> Arc<Candidacy> {
         let mut state = locked(&self.0);
-        state.last += 1;
-        let number = state.last;
-        let candidacy = Arc::new(make(number));
-        state.by_number.insert(number, Arc::downgrade(&candidacy));
+        state.serial = state.serial.wrapping_add(1);
+        let place = state.free.pop().unwrap_or_else(|| {
+            state.places.push(None);
+            // There is not enough memory for more.
+            u32::try_from(state.places.len() - 1).unwrap_or(u32::MAX)
+        });
+        let candidacy = Arc::new(make(u64::from(state.serial) << 32 | u64::from(place)));
+        state.places[place as usize] = Some(Arc::downgrade(&candidacy));
         candidacy
     }
 
+    /// The candidate with this number is none any more.
     pub(crate) fn dismiss(&self, number: u64) {
         let mut state = locked(&self.0);
-        state.by_number.remove(&number);
-        shrink(&mut state.by_number);
+        let Some(place) = state.places.get_mut(place_of(number)).and_then(Option::take) else {
+            return;
+        };
+        state.free.push(number as u32);
+        if state.free.len() == state.places.len() {
+            // The room of a crowd is not kept.
+            (state.places, state.free) = (Vec::new(), Vec::new());
+        }
+        drop(state);
+        drop(place);
     }
 
     pub(crate) fn len(&self) -> usize {
-        locked(&self.0).by_number.len()
+        let state = locked(&self.0);
+        state.places.len() - state.free.len()
     }
 
+    /// The candidate with exactly this number, and not another that has its place by now.
     fn find(&self, number: u64) -> Option<Arc<Candidacy>> {
-        locked(&self.0).by_number.get(&number)?.upgrade()
+        let candidacy = locked(&self.0).places.get(place_of(number))?.as_ref()?.upgrade()?;
+        (candidacy.waiter() == number).then_some(candidacy)
     }
 
     fn all(&self) -> Vec<Arc<Candidacy>> {
-        locked(&self.0).by_number.values().filter_map(Weak::upgrade).collect()
+        locked(&self.0).places.iter().flatten().filter_map(Weak::upgrade).collect()
     }
+}
+
+fn place_of(number: u64) -> usize {
+    number as u32 as usize
 }
 
 impl Inbox for Core {
@@ -60,5 +81,38 @@ impl Inbox for Core {
         for candidacy in self.waiters.all() {
             candidacy.interrupted(node);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Locker;
+    use crate::name::Name;
+    use crate::node::Node;
+    use crate::node::memory::MemoryNode;
+
+    /// Late word for somebody who has gone must not be taken for another's.
+    #[tokio::test]
+    async fn places_are_used_again_and_numbers_are_not() {
+        let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
+        let locker = Locker::builder().with_nodes([node]).connect().await.unwrap();
+        let _guard = locker.lock("taken").await.unwrap();
+        let core = locker.core();
+        let candidate = || {
+            let wish = locker.lock("taken").wish();
+            Candidacy::start(core, Name::new("taken").unwrap(), wish)
+        };
+        let (first, second) = (candidate(), candidate());
+        let gone = first.waiter();
+        first.leave();
+        let third = candidate();
+        assert_eq!(place_of(third.waiter()), place_of(gone));
+        assert!(core.waiters.find(gone).is_none());
+        assert!(Arc::ptr_eq(&core.waiters.find(third.waiter()).unwrap(), &third));
+        assert_eq!(core.waiters.len(), 2);
+        second.leave();
+        third.leave();
+        assert_eq!((core.waiters.len(), core.waiters.find(gone).is_none()), (0, true));
     }
 }

@@ -12,4 +12,6 @@ pub(crate) struct Wish {
     pub(crate) least: Duration,
     pub(crate) owner: Option<OwnerId>,
     pub(crate) keep: Keep,
+    /// Whether the holder has something to say of itself.
+    pub(crate) noted: bool,
 }

@@ -175,6 +175,23 @@ fn several_locks_by_one_call() {
 }
 
 #[test]
+fn a_lock_is_kept_gone_on_with_listed_and_taken_away() {
+    let locker = memory();
+    let guard = locker.lock("x").note("Anna").fixed().acquire().expect("free");
+    let told = told_of(&guard);
+    let token = guard.keep().expect("held");
+    assert!(told.recv_timeout(DEADLINE).is_err(), "to keep it is no loss");
+    let guard = locker.resume("x", token).expect("kept");
+    assert!(guard.is_held());
+    let locks = locker.list().expect("a list");
+    assert_eq!(locks.len(), 1);
+    assert_eq!(locks[0].note().map(|note| &*note.text), Some("Anna"));
+    assert_eq!(locker.force_release(&locks[0]).expect("taken away").len(), 1);
+    assert!(matches!(guard.extend(), Err(Error::Lost { .. })));
+    assert!(matches!(locker.resume("x", token), Err(Error::Lost { .. })));
+}
+
+#[test]
 fn an_owner_enters_again_and_a_shut_down_locker_takes_nothing() {
     let locker = memory();
     let me = locker.new_owner();

@@ -1,5 +1,6 @@
 //! Every kind of node does the same: the conformance suite on each of them.
 
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -95,15 +96,24 @@ impl Backend for File {
     }
 
     fn tells(&self) -> bool {
-        false
+        true
     }
 
-    async fn gone(&self, _client: ClientId) {}
+    async fn gone(&self, client: ClientId) {
+        let socket = self.0.path().join("locks.db-wake").join(client.to_string());
+        let caller = UnixDatagram::unbound().expect("a socket");
+        eventually("nobody listens", async || caller.connect(&socket).is_err()).await;
+    }
 
     fn kept(&self) -> usize {
         let file = rusqlite::Connection::open(self.path()).expect("the file");
-        let count = file.query_row("SELECT count(*) FROM lock", [], |row| row.get::<_, u32>(0));
-        count.expect("a number") as usize
+        let count = |table| {
+            let count = format!("SELECT count(*) FROM {table}");
+            file.query_row(&count, [], |row| row.get::<_, u32>(0)).map(|count| count as usize)
+        };
+        let count_of = |table| count(table).expect("a number");
+        // There is no table of notes before the first note.
+        count_of("lock") + count_of("ticket") + count("note").unwrap_or(0)
     }
 }
 

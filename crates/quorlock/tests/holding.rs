@@ -165,6 +165,33 @@ impl Wake for Woken {
     }
 }
 
+/// The others remember: nobody else gets a majority. The holder's next extensions are confirmed by
+/// them as well.
+#[tokio::test]
+async fn a_node_that_comes_back_empty_makes_no_second_majority() {
+    let servers = servers(3);
+    let urls = || servers.iter().map(RedisServer::url);
+    let (holder, other) = (locker(urls()).await, locker(urls()).await);
+    let guard = holder.lock("forgotten").await.expect("free");
+    for server in &servers {
+        eventually("all have it", async || exists(server, "forgotten")).await;
+    }
+    servers[0].kill();
+    servers[0].restart();
+    assert!(!exists(&servers[0], "forgotten"));
+    eventually("both are connected again", async || {
+        let free = |status: quorlock::Status| matches!(status.nodes[0].record, Ok(None));
+        let seen = [holder.inspect("forgotten").await, other.inspect("forgotten").await];
+        seen.into_iter().all(|status| status.is_ok_and(free))
+    })
+    .await;
+    let error = other.try_lock("forgotten").await.expect_err("two of three have it");
+    assert!(matches!(error, Error::Taken { .. }), "{error}");
+    guard.extend().await.expect("two of three");
+    guard.release().await.expect("two of three");
+    other.try_lock("forgotten").await.expect("free").release().await.expect("released");
+}
+
 #[tokio::test]
 async fn two_tasks_of_one_runtime_exclude_each_other() {
     let server = RedisServer::start();

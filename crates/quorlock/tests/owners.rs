@@ -1,6 +1,9 @@
 //! Taking a lock again while holding it.
 
+use std::future::{Future, IntoFuture};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::{Duration, SystemTime};
 
 use quorlock::node::Node;
@@ -123,6 +126,24 @@ async fn a_lock_is_not_passed_from_one_owner_to_another_behind_the_backs_of_the_
     drop(yours);
 }
 
+/// Neither from an owner to nobody in particular, nor the other way round.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_not_passed_on_unless_its_token_names_the_right_owner() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let me = locker.new_owner();
+    for (first, second) in [
+        (locker.lock("x").owner(&me), locker.lock("x")),
+        (locker.lock("x"), locker.lock("x").owner(&me)),
+    ] {
+        let first = first.await.expect("free");
+        let second = tokio::spawn(second.into_future());
+        world.time.pass(Duration::from_secs(1)).await;
+        assert!(first.release().await.expect("released").is_freed());
+        drop(second.await.expect("no panic").expect("free"));
+    }
+}
+
 #[tokio::test]
 async fn an_owner_is_known_to_other_processes_by_its_id() {
     let servers = servers(3);
@@ -152,6 +173,36 @@ async fn an_owner_is_known_to_other_processes_by_its_id() {
     // Nothing is held for it now: as any other it takes the lock, and releases it.
     let own = child.try_lock("x").owner(&me_again).await.expect("free");
     assert!(own.release().await.expect("released").is_freed());
+}
+
+/// What another process holds is extended here only for a guard: one that was given up on must not
+/// keep it when its maker is gone.
+#[tokio::test(start_paused = true)]
+async fn what_was_not_borrowed_in_the_end_is_not_kept() {
+    for dropped in [true, false] {
+        let world = World::new();
+        let (parent, child) = (world.locker().await, world.locker().await);
+        let me = parent.new_owner();
+        std::mem::forget(parent.lock("x").owner(&me).fixed().await.expect("free"));
+        let me_again = Owner::from_id(&me.id()).expect("an id");
+        // Two of three hang when the owner has been recognized.
+        let hanging: Vec<_> = world.nodes[..2].iter().map(Arc::clone).collect();
+        world.nodes[2].at_next(Asked::Inspect, move || {
+            hanging.iter().for_each(|node| node.hang(true));
+        });
+        let mut locking = pin!(child.try_lock("x").owner(&me_again).into_future());
+        let mut asleep = Context::from_waker(Waker::noop());
+        assert!(locking.as_mut().poll(&mut asleep).is_pending());
+        assert_eq!(world.count(Asked::Extend), 1, "it was not recognized");
+        if dropped {
+            locking.set(child.try_lock("y").into_future());
+        } else {
+            locking.await.expect_err("it cannot be known");
+        }
+        world.nodes.iter().for_each(|node| node.hang(false));
+        world.time.pass(2 * TTL).await;
+        drop(parent.try_lock("x").await.expect("nobody keeps it"));
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use quorlock::node::Node;
 use quorlock::runtime::Runtime;
-use quorlock::{Builder, Error, Guard, Locker, Locking};
+use quorlock::{Builder, Error, Guard, Locker, Locking, Loss};
 use quorlock_testkit::{Asked, VirtualTime, Witness};
 use tokio::task::{JoinHandle, yield_now};
 
@@ -247,6 +247,52 @@ async fn a_turn_that_nobody_takes_is_passed_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_that_was_passed_to_somebody_who_goes_away_is_passed_on() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let first = locker.lock("x").await.expect("free");
+    let (second, mut third) = (wanted(&locker), wanted(&locker));
+    first.release().await.expect("passed on");
+    drop(second);
+    assert!(poll(&mut third).expect("at once").expect("passed on").is_held());
+}
+
+/// The next holder would lose it before it is of use.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_about_to_end_is_not_passed_on() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let first = locker.lock("x").await.expect("free");
+    let mut second = wanted(&locker);
+    // Nobody answers when it is to be extended.
+    world.nodes.iter().for_each(|node| node.hang(true));
+    world.time.pass(TTL * 2 / 3).await;
+    for node in &world.nodes {
+        node.lose_held();
+        node.hang(false);
+    }
+    assert!(first.is_held());
+    assert!(first.release().await.expect("released").is_freed());
+    settled().await;
+    let second = poll(&mut second).expect("free").expect("free");
+    assert!(second.remaining() > TTL / 2, "{second:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_leaves_the_line() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let guard = locker.lock("x").await.expect("free");
+    for _ in 0..100 {
+        let error = locker.lock("x").wait(GRAIN).await.expect_err("held");
+        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    }
+    assert!(format!("{locker:?}").contains("lines: 1, waiters: 0, alarms: 1"), "{locker:?}");
+    drop(guard);
+    assert!(format!("{locker:?}").contains("lines: 0, waiters: 0, alarms: 0"), "{locker:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_record_that_ends_goes_to_the_head_of_the_queue() {
     let world = World::new();
     let lockers = [world.locker().await, world.locker().await, world.locker().await];
@@ -316,6 +362,68 @@ async fn a_wait_that_is_longer_than_the_ttl_ends_in_time_though_the_holder_renew
     assert_eq!(waited, elapsed);
     assert!(matches!(*last, Error::Taken { holder: Some(_), remaining: Some(_), .. }), "{last}");
     assert!(guard.is_held());
+}
+
+/// A node forgets tickets that nobody cares for. How long that takes depends on their own TTL, and not
+/// on that of whoever holds the lock.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_for_a_short_lease_outlives_a_long_wait() {
+    let world = World::new();
+    let (holder, other) = (world.locker().await, world.builder());
+    let guard = holder.lock("x").await.expect("free");
+    let short = Duration::from_millis(300);
+    let other = other.loss_lead(short / 20).connect().await.expect("a locker");
+    let waiter = tokio::spawn(other.lock("x").ttl(short).into_future());
+    world.time.pass(Duration::from_secs(25)).await;
+    let start = world.time.now();
+    guard.release().await.expect("passed on");
+    drop(waiter.await.expect("no panic").expect("granted"));
+    assert_eq!(world.time.now(), start);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_hang_are_named_when_the_time_is_up_and_not_a_holder() {
+    let world = World::new();
+    let locker = world.locker().await;
+    world.nodes.iter().for_each(|node| node.hang(true));
+    for wait in [GRAIN, 3 * LIMIT] {
+        let start = world.time.now();
+        let error = locker.lock("x").wait(wait).await.expect_err("nobody answers");
+        let took = world.time.now().since(start);
+        assert!(took >= wait && took <= wait + GRAIN, "{took:?}");
+        let Error::TimedOut { last, .. } = error else { panic!("{error}") };
+        assert!(matches!(*last, Error::NoQuorum { have: 0, need: 2, .. }), "{last}");
+    }
+}
+
+/// Who has passed a lock on is not told of what becomes of it.
+#[tokio::test(start_paused = true)]
+async fn the_loss_of_a_lock_concerns_only_its_present_holder() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let first = locker.lock("x").await.expect("free");
+    let mut second = wanted(&locker);
+    let lost = first.lost();
+    first.release().await.expect("passed on");
+    assert_eq!(lost.await, Loss::Released);
+    let second = poll(&mut second).expect("at once").expect("passed on");
+    let lost = second.lost();
+    world.nodes.iter().for_each(|node| node.hang(true));
+    assert_eq!(lost.await, Loss::Expired);
+    assert!(!second.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_nobody_came_for_in_time_is_taken_anew() {
+    let world = World::new();
+    let locker = world.locker().await;
+    let first = locker.lock("x").await.expect("free");
+    let mut second = wanted(&locker);
+    first.release().await.expect("passed on");
+    // Its process is stopped for longer than the lock lasts.
+    world.time.suspend(2 * TTL);
+    let second = poll(&mut second).expect("free").expect("free");
+    assert!(second.is_held() && second.remaining() > TTL / 2, "{second:?}");
 }
 
 /// A minority of the nodes hangs: neither taking turns nor the order suffers.

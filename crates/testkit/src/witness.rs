@@ -38,6 +38,12 @@ pub enum Asked {
     Release,
     /// To say who holds it.
     Inspect,
+    /// To keep a note about the holder, or to drop it.
+    Describe,
+    /// To drop it, whoever's it is.
+    Break,
+    /// To say what it holds.
+    List,
 }
 
 impl Witness {
@@ -70,6 +76,12 @@ impl Witness {
     /// and before it answers.
     pub fn at_next(&self, asked: Asked, act: impl FnOnce() + Send + 'static) {
         self.state().meanwhile = Some((asked, Box::new(act)));
+    }
+
+    /// Whether it keeps nothing: no record, queue or note.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.node.is_empty()
     }
 
     /// What it was asked so far.
@@ -110,6 +122,9 @@ impl Node for Witness {
             Verb::Wait { .. } => Asked::Wait,
             Verb::Release { .. } => Asked::Release,
             Verb::Inspect => Asked::Inspect,
+            Verb::Describe { .. } => Asked::Describe,
+            Verb::Break { .. } => Asked::Break,
+            Verb::List { .. } => Asked::List,
         };
         let (call, meanwhile) = {
             let mut state = self.state();

@@ -1,7 +1,13 @@
 //! The command line, as it is written and as `--help` explains it.
 
+mod acquire;
+mod extend;
+mod list;
+mod note;
+mod release;
 mod run;
 mod status;
+mod token;
 
 use std::ffi::OsString;
 
@@ -10,8 +16,14 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::exit;
+pub(crate) use acquire::AcquireArgs;
+pub(crate) use extend::ExtendArgs;
+pub(crate) use list::ListArgs;
+pub(crate) use note::NoteArgs;
+pub(crate) use release::ReleaseArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use status::StatusArgs;
+pub(crate) use token::TokenArgs;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -26,8 +38,10 @@ Examples:
   quorlock run nightly-backup -- ./backup.sh      # once on all machines
   quorlock run -n nightly-backup -- ./backup.sh   # not now if it is taken: exit code 75
   quorlock status nightly-backup
+  quorlock list
+  QUORLOCK_TOKEN=$(quorlock acquire deploy)       # for scripts: see quorlock acquire --help
 
-`quorlock run --help` and `quorlock status --help` tell more.";
+`quorlock run --help` tells more, and so does that of every command.";
 
 const NODE_HELP: &str = "\
 A node: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://… with TLS, redis+unix:///PATH, or \
@@ -51,7 +65,11 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 pub(crate) enum Action {
     Run(RunArgs),
+    Acquire(AcquireArgs),
+    Extend(ExtendArgs),
+    Release(ReleaseArgs),
     Status(StatusArgs),
+    List(ListArgs),
 }
 
 /// Where the lock lives. Not `Debug`: the URLs may hold passwords.
@@ -75,7 +93,7 @@ pub(crate) fn read() -> Result<Args, u8> {
             Err(_) => exit::OWN_FAILURE,
         },
         _ => {
-            let text = without_urls(&error.render().to_string());
+            let text = without_tokens(&without_urls(&error.render().to_string()));
             crate::stderr::say(text.trim_start_matches("error: ").trim_end());
             exit::MISUSE
         }
@@ -91,6 +109,18 @@ fn without_urls(text: &str) -> String {
         shown.push_str("://…");
         let end = url.find(|c: char| c.is_whitespace() || "'\"".contains(c));
         rest = &url[end.unwrap_or(url.len())..];
+    }
+    shown + rest
+}
+
+/// A token, too, may have been written into a wrong place.
+fn without_tokens(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some((before, token)) = rest.split_once("ql:") {
+        shown.push_str(before);
+        shown.push_str("ql:…");
+        rest = token.trim_start_matches(|c: char| c.is_ascii_hexdigit() || c == ':');
     }
     shown + rest
 }
@@ -113,6 +143,14 @@ mod tests {
             "unexpected 'redis://…' found\nUsage: x://…"
         );
         assert_eq!(without_urls("nothing: here"), "nothing: here");
+    }
+
+    #[test]
+    fn a_token_in_the_wrong_place_is_not_shown() {
+        let token = "ql:0123456789abcdef0123456789abcdef01234567:0123456789abcdef01234567";
+        let text = format!("unexpected argument '{token}' found\n{token}");
+        assert_eq!(without_tokens(&text), "unexpected argument 'ql:…' found\nql:…");
+        assert_eq!(without_tokens("nothing: here"), "nothing: here");
     }
 
     #[test]

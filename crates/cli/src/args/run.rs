@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use rustix::process::Signal;
 
-use super::ClusterArgs;
+use super::{ClusterArgs, NoteArgs};
 use crate::duration;
 use crate::signals;
 
@@ -105,6 +105,9 @@ pub(crate) struct RunArgs {
 
     #[arg(long, value_name = "ID", help = OWNER_HELP)]
     pub(crate) owner: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) note: NoteArgs,
 
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,

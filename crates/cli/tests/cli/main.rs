@@ -2,17 +2,21 @@
 
 mod arguments;
 mod embedded;
+mod force;
 mod group;
 mod hold;
 mod job_control;
 mod lease;
+mod list;
 mod nodes;
+mod notes;
+mod on_terminal;
 mod outcome;
 mod process;
 mod reentry;
+mod scripts;
 mod secrets;
 mod shell;
 mod signals;
 mod status;
-
 mod waiting;

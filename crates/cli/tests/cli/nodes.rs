@@ -11,7 +11,7 @@ use quorlock_testkit::{RedisServer, Reply, eventually, servers};
 pub(crate) fn quorlock() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_quorlock")]);
-    for variable in ["NODES", "LOG", "NAME", "OWNER", "HELD"] {
+    for variable in ["NODES", "LOG", "NOTE", "TOKEN", "NAME", "OWNER", "HELD"] {
         command.env_remove(format!("QUORLOCK_{variable}"));
     }
     // Where a script finds the program.

@@ -1,12 +1,18 @@
 //! `quorlock status`, as it is read by people and scripts.
 
+use rustix::process::Signal;
+use serde_json::Value;
+
 use crate::nodes::Nodes;
+use crate::on_terminal::OnTerminal;
 use crate::process::{Outcome, Running, outcome};
 
-/// The first line, and what is said of each node.
+/// The first line, and what is said of each node. What is said of the holder is left out.
 fn read(status: &Outcome, nodes: &Nodes) -> (String, Vec<String>) {
     let mut lines = status.stdout.lines().map(str::to_owned);
     let first = lines.next().expect("a first line");
+    let mut lines =
+        lines.filter(|line| !line.starts_with("holder:") && !line.starts_with("since:"));
     let said = nodes.0.iter().map(|server| {
         let line = lines.next().expect("a line for each node");
         let node = format!("redis://{}", server.addr());
@@ -127,4 +133,104 @@ fn a_split_vote_is_nobodys_and_yet_not_free() {
     nodes.0[1].command(&["DEL", "x"]);
     let status = outcome(nodes.quorlock("status").arg("x"));
     assert!(status.stdout.starts_with("x is free\n"), "{status:?}");
+}
+
+fn json(status: &Outcome) -> Value {
+    serde_json::from_str(&status.stdout).unwrap_or_else(|error| panic!("{error}: {status:?}"))
+}
+
+#[test]
+fn programs_get_every_field_and_no_secret() {
+    let nodes = Nodes::start(3);
+    let looked = |code| {
+        let status = outcome(nodes.quorlock("status").args(["--json", "x"]));
+        assert_eq!((status.code, &*status.stderr), (Some(code), ""), "{status:?}");
+        assert_eq!(status.stdout.lines().count(), 1, "{status:?}");
+        assert!(!status.stdout.contains("ql:"), "{status:?}");
+        json(&status)
+    };
+    let fields = ["by", "holder", "name", "nodes", "note", "remaining_ms", "since", "state"];
+    let of_nodes = ["error", "holder", "node", "remaining_ms", "state", "waiting"];
+    let free = looked(0);
+    for field in fields.iter().chain(&["waiting"]) {
+        assert!(free.get(field).is_some(), "{field}: {free}");
+    }
+    for field in of_nodes {
+        assert!(free["nodes"][0].get(field).is_some(), "{field}: {free}");
+    }
+    assert_eq!((&free["name"], &free["state"]), (&"x".into(), &"free".into()));
+    assert!(free["holder"].is_null() && free["by"].is_null() && free["since"].is_null());
+    assert_eq!((&free["waiting"], &free["nodes"][2]["state"]), (&0.into(), &"free".into()));
+
+    assert_eq!(outcome(nodes.quorlock("acquire").arg("x")).code, Some(0));
+    let held = looked(0);
+    assert_eq!(held["state"], "held");
+    let holder = held["holder"].as_str().expect("a holder");
+    assert!(holder.starts_with('#') && holder.len() == 9, "{held}");
+    assert_eq!(held["nodes"][1]["holder"], holder);
+    let left = held["remaining_ms"].as_u64().expect("a time");
+    assert!((1..=30_000).contains(&left), "{held}");
+    let since = held["since"].as_str().expect("a time");
+    assert!(since.len() == 20 && since.ends_with('Z') && since.contains('T'), "{held}");
+
+    nodes.0[2].kill();
+    let dead = outcome(nodes.quorlock("status").args(["--json", "x"]));
+    let dead = json(&dead);
+    assert_eq!((&dead["state"], &dead["nodes"][2]["state"]), (&"held".into(), &"failed".into()));
+    assert!(dead["nodes"][2]["error"].as_str().expect("an error").contains("connect"), "{dead}");
+    assert!(dead["nodes"][0]["error"].is_null(), "{dead}");
+    nodes.0[1].command(&["DEL", "x"]);
+    let open = outcome(nodes.quorlock("status").args(["--json", "x"]));
+    assert_eq!((open.code, &json(&open)["state"]), (Some(69), &"unknown".into()), "{open:?}");
+}
+
+#[test]
+fn people_see_who_holds_it_since_when_and_how_many_wait() {
+    let nodes = Nodes::start(3);
+    assert_eq!(outcome(nodes.quorlock("acquire").arg("x")).code, Some(0));
+    let alone = outcome(nodes.quorlock("status").arg("x")).stdout;
+    assert!(!alone.contains("waiting"), "{alone}");
+    let waiting = Running::start(nodes.quorlock("acquire").arg("x"));
+    quorlock_testkit::eventually("it waits", || nodes.holding("x:quorlock:queue") == 3);
+    let status = outcome(nodes.quorlock("status").arg("x"));
+    let lines: Vec<_> = status.stdout.lines().collect();
+    let pid = format!(", pid {}, ", std::process::id());
+    assert!(lines[1].starts_with("holder:  ") && lines[1].contains(&pid), "{status:?}");
+    assert!(lines[2].starts_with("since:   ") && lines[2].ends_with(" ago"), "{status:?}");
+    assert_eq!((lines[3], lines.len()), ("waiting: 1", 7), "{status:?}");
+    waiting.signal(Signal::TERM);
+    waiting.end();
+}
+
+#[test]
+fn a_watched_lock_is_looked_at_again_and_again() {
+    let nodes = Nodes::start(1);
+    let watch = Running::start(nodes.quorlock("status").args(["--json", "--watch", "x"]));
+    // Some lines may be older than what is waited for.
+    let becomes = |state: &str| {
+        (0..20).any(|_| {
+            let line: Value = serde_json::from_str(&watch.line()).expect("one object in a line");
+            line["state"] == state
+        })
+    };
+    assert!(becomes("free"));
+    nodes.take("x");
+    assert!(becomes("held"));
+    nodes.delete("x");
+    assert!(becomes("free"));
+    watch.signal(Signal::INT);
+    let ended = watch.end();
+    assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{ended:?}");
+}
+
+#[test]
+fn a_terminal_is_redrawn() {
+    let nodes = Nodes::start(1);
+    let watch = OnTerminal::start(nodes.quorlock("status").args(["--watch", "x"]));
+    let redrawn = |text: &str| watch.screen().contains(&format!("\x1b[H\x1b[J{text}"));
+    quorlock_testkit::eventually("it is free", || redrawn("x is free"));
+    nodes.take("x");
+    quorlock_testkit::eventually("it is held", || redrawn("x is held by #"));
+    watch.signal(Signal::INT);
+    assert_eq!(watch.end().0, Some(0));
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::block_on::block_on;
 use super::lost::{self, Presence};
-use crate::{Error, GuardState, Loss, Name, Released};
+use crate::{Error, GuardState, Loss, Name, Released, TokenText};
 
 /// A lock that is held, as [`crate::Guard`] is one: its bad news holds here too.
 ///
@@ -81,6 +81,16 @@ impl Guard {
     /// end a process, but do not wait there. What blocks in this module refuses to.
     pub fn on_lost(&self, tell: impl FnOnce(Loss) + Send + 'static) {
         self.presence.tell(self.guard.runtime(), self.guard.lost(), tell);
+    }
+
+    /// Stops extending the lock without giving it back. See [`crate::Guard::keep`].
+    ///
+    /// # Errors
+    /// Those of [`crate::Guard::keep`].
+    pub fn keep(self) -> Result<TokenText, Error> {
+        let Self { presence, guard } = self;
+        drop(presence);
+        guard.keep()
     }
 
     /// Gives the lock back on all nodes, and blocks until a majority has let go.

@@ -23,6 +23,7 @@ impl Lock {
         max_extensions(most: u32)
         max_hold(longest: Duration)
         owner(owner: &Owner)
+        note(note: impl Into<String>)
     }
 
     /// Takes the lock, and blocks until it is held or the waiting time is over.

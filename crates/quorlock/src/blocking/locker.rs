@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::block_on::block_on;
+use super::guard::Guard;
 use super::lock::{Lock, LockMany};
 use super::{may_block, same_as, thread};
 use crate::node::Node;
-use crate::{Drift, Error, Owner, Status};
+use crate::{Drift, Error, NodeRelease, Owner, Status};
 
 /// Takes locks on a set of nodes, as [`crate::Locker`] does.
 ///
@@ -52,6 +53,30 @@ impl Locker {
     /// node stands in the status.
     pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Status, Error> {
         block_on("Locker::inspect", self.0.inspect(name))?
+    }
+
+    /// All locks that are not free. See [`crate::Locker::list`].
+    ///
+    /// # Errors
+    /// Those of [`crate::Locker::list`], and [`Error::Misuse`] in async code.
+    pub fn list(&self) -> Result<Vec<Status>, Error> {
+        block_on("Locker::list", self.0.list())?
+    }
+
+    /// Takes a lock away from whoever holds it. See [`crate::Locker::force_release`].
+    ///
+    /// # Errors
+    /// Those of [`crate::Locker::force_release`], and [`Error::Misuse`] in async code.
+    pub fn force_release(&self, seen: &Status) -> Result<Vec<NodeRelease>, Error> {
+        block_on("Locker::force_release", self.0.force_release(seen))?
+    }
+
+    /// Goes on with a lock that was [kept](Guard::keep). See [`crate::Locker::resume`].
+    ///
+    /// # Errors
+    /// Those of [`crate::Locker::resume`], and [`Error::Misuse`] in async code.
+    pub fn resume(&self, name: impl AsRef<[u8]>, token: impl AsRef<[u8]>) -> Result<Guard, Error> {
+        block_on("Locker::resume", self.0.resume(name, token))?.map(Guard::new)
     }
 
     /// Refuses new locks, and waits until every release that is under way was answered by every

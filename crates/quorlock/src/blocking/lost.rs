@@ -45,11 +45,15 @@ impl Presence {
         runtime.spawn(Box::pin(async move {
             let loss = {
                 let mut gone = pin!(presence.changed());
-                // Whether the guard is gone comes first: its release is a loss of its own kind,
-                // and what becomes of the lock in other hands is none of its business.
-                poll_fn(|cx| match gone.as_mut().poll(cx) {
-                    Poll::Ready(_) => Poll::Ready(None),
-                    Poll::Pending => Pin::new(&mut lost).poll(cx).map(Some),
+                // Whether the guard is gone decides: its release is a loss of its own kind, and what
+                // becomes of the lock in other hands is none of its business. It goes before it
+                // lets the lock go, so that a look after that one cannot miss it.
+                poll_fn(|cx| {
+                    let loss = Pin::new(&mut lost).poll(cx);
+                    match gone.as_mut().poll(cx) {
+                        Poll::Ready(_) => Poll::Ready(None),
+                        Poll::Pending => loss.map(Some),
+                    }
                 })
                 .await
             };

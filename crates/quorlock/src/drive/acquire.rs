@@ -85,12 +85,18 @@ impl AcquireRound {
                 drop(state);
                 Poll::Ready(Ok(self.claim(valid_until)))
             }
-            Some(AcquireOutcome::Lost(defeat)) => Poll::Ready(Err(Defeated {
-                defeat,
-                granted: state.round.tally().yes().len(),
-                answers: state.said.answers(&self.core),
-            })),
+            Some(AcquireOutcome::Lost(defeat)) => {
+                drop(state);
+                Poll::Ready(Err(self.defeated(defeat)))
+            }
         }
+    }
+
+    /// What the nodes have said by now, for whoever gives up.
+    pub(crate) fn defeated(&self, defeat: Defeat) -> Defeated {
+        let state = locked(&self.state);
+        let granted = state.round.tally().yes().len();
+        Defeated { defeat, granted, answers: state.said.answers(&self.core) }
     }
 
     /// The caller has gone away: gives back whatever was or will be granted, or the claim if it was

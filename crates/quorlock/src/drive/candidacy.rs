@@ -1,6 +1,6 @@
 //! A candidate in the queues of all nodes.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -43,6 +43,10 @@ struct State {
     /// Some nodes have not been asked yet: what they will answer has to be waited for, and a
     /// release now would overtake the requests to them.
     asking: bool,
+    /// It has left, and is to be released once all of them were asked.
+    left: bool,
+    /// When to look again, at the latest, after word of some grants and not of others.
+    soon: Moment,
     /// Whether a grant left others waiting.
     others: bool,
     /// How often it was asked again without need.
@@ -76,6 +80,8 @@ impl Candidacy {
                 standing: protocol::Candidacy::new(core.quorum),
                 phase: Phase::Standing,
                 asking: false,
+                left: false,
+                soon: Moment::MAX,
                 others: false,
                 retries: 0,
                 said: Said::default(),
@@ -124,33 +130,44 @@ impl Candidacy {
 
     /// Nobody wants it any more: leaves every queue, and gives back what was granted.
     pub(crate) fn leave(&self) {
-        let over = std::mem::replace(&mut locked(&self.state).phase, Phase::Over) == Phase::Over;
-        if !over {
-            self.end();
-            let all = NodeSet::first(self.core.nodes.len());
-            let lingers = self.ttl() * u32::from(LINGERING_TTLS);
-            ReleaseRound::start(&self.core, self.name.clone(), self.token, all, lingers);
+        let asking = {
+            let mut state = locked(&self.state);
+            if state.phase == Phase::Over {
+                return;
+            }
+            state.phase = Phase::Over;
+            state.left = true;
+            state.asking
+        };
+        self.end();
+        if !asking {
+            self.release();
         }
+    }
+
+    fn release(&self) {
+        let all = NodeSet::first(self.core.nodes.len());
+        let lingers = self.ttl() * u32::from(LINGERING_TTLS);
+        ReleaseRound::start(&self.core, self.name.clone(), self.token, all, lingers);
     }
 
     /// How it stands, for whoever gives up.
     pub(crate) fn defeated(&self) -> Defeated {
         let state = locked(&self.state);
-        let step = state.standing.step(&self.terms(), self.least(), self.core.now());
+        let (granted, refused) = (state.standing.votes(), state.standing.refusals());
+        let taken = refused >= self.core.quorum.too_many()
+            || granted + refused >= self.core.quorum.enough()
+            || state.phase == Phase::Hopeless;
         Defeated {
-            defeat: match step {
-                Step::Unreachable => Defeat::Unreachable,
-                _ => Defeat::Taken,
-            },
-            granted: state.standing.votes(),
+            defeat: if taken { Defeat::Taken } else { Defeat::Unreachable },
+            granted,
             answers: state.said.answers(&self.core),
         }
     }
 
     /// `node` has sent word of a grant.
     pub(crate) fn told(self: &Arc<Self>, node: usize, grant: Grant) {
-        let now = self.core.now();
-        let (won, waker) = {
+        {
             let mut state = locked(&self.state);
             if state.phase != Phase::Standing {
                 return;
@@ -158,19 +175,14 @@ impl Candidacy {
             state.standing.granted(node, grant.sent);
             state.others |= grant.others;
             state.said.forget(node);
-            state.win(&self.terms(), self.least(), now)
-        };
-        if won {
-            self.core.watchdog.clear(&**self);
-        } else {
-            // The other nodes should send word at any moment. If they do not, others have got
-            // there first.
-            let soon = now.after(self.core.settings.node_limit);
-            self.core.watchdog.set(soon, Arc::clone(self) as Arc<dyn Alarm>);
+            if state.standing.votes() < self.core.quorum.enough() {
+                // The other nodes should send word at any moment. If they do not, others have got
+                // there first.
+                self.look_soon(&mut state);
+                return;
+            }
         }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.proceed();
     }
 
     /// Word from `node` may have got lost.
@@ -180,9 +192,21 @@ impl Candidacy {
         if self.ask(nodes, false) {
             self.proceed();
         } else {
-            let soon = self.core.now().after(self.core.settings.node_limit);
-            self.core.watchdog.set(soon, Arc::clone(self) as Arc<dyn Alarm>);
+            let mut state = locked(&self.state);
+            if state.phase == Phase::Standing {
+                self.look_soon(&mut state);
+            }
         }
+    }
+
+    /// Looks when the nodes have had the time to answer, unless it is to look before that anyway.
+    ///
+    /// Alarms are set and cleared under the mutex of the state that they follow from: of two, the one
+    /// that knows more comes last, and none comes after the end.
+    fn look_soon(self: &Arc<Self>, state: &mut State) {
+        let soon = self.core.now().after(self.core.settings.node_limit);
+        state.soon = state.soon.min(soon);
+        self.core.watchdog.set(state.soon, Arc::clone(self) as Arc<dyn Alarm>);
     }
 
     /// Asks all nodes how it stands.
@@ -200,14 +224,23 @@ impl Candidacy {
                 return false;
             }
             state.asking = true;
-            let sent = self.core.now();
+            if !yielding && nodes.len() == self.core.nodes.len() {
+                state.soon = Moment::MAX;
+            }
             let number = state.standing.number();
-            state.standing.ask(nodes, yielding, sent);
+            let sent = state.standing.ask(nodes, yielding, self.core.now());
             let number = number.map_or_else(|| self.core.new_ticket(), TicketNumber::Agreed);
             Arc::new(Ask { candidacy: Arc::clone(self), sent, number, yielding })
         };
         self.core.ask(&ask, nodes);
-        locked(&self.state).asking = false;
+        let left = {
+            let mut state = locked(&self.state);
+            state.asking = false;
+            state.left
+        };
+        if left {
+            self.release();
+        }
         true
     }
 
@@ -215,55 +248,49 @@ impl Candidacy {
     fn proceed(self: &Arc<Self>) {
         loop {
             let now = self.core.now();
-            let (step, waker) = {
-                let mut state = locked(&self.state);
-                if state.asking || state.phase != Phase::Standing {
-                    return;
-                }
-                let waker = match state.win(&self.terms(), self.least(), now) {
-                    (true, waker) => waker,
-                    (false, _) if state.said.is_hopeless(&self.core) => {
-                        state.phase = Phase::Hopeless;
-                        state.waker.take()
-                    }
-                    (false, _) => None,
-                };
-                let step = match state.phase {
-                    Phase::Standing => state.standing.step(&self.terms(), self.least(), now),
-                    _ => Step::Pending,
-                };
-                (step, waker)
-            };
-            if let Some(waker) = waker {
-                self.core.watchdog.clear(&**self);
-                waker.wake();
+            let mut state = locked(&self.state);
+            if state.asking || state.phase != Phase::Standing {
                 return;
             }
+            let step = state.standing.step(&self.terms(), self.least(), now);
             let at = match step {
+                Step::Won { valid_until } => return self.decided(state, Phase::Won(valid_until)),
+                _ if state.said.is_hopeless(&self.core) => {
+                    return self.decided(state, Phase::Hopeless);
+                }
                 Step::Ask { nodes, yielding } => {
+                    drop(state);
                     if !self.ask(nodes, yielding) {
                         return;
                     }
                     continue;
                 }
-                Step::Pending | Step::Won { .. } => return,
-                Step::Until(at) => at.max(now.after(SHORTEST_REST)),
-                Step::Poll => now.after(self.retry_delay(Defeat::Taken)),
-                Step::Unreachable => now.after(self.retry_delay(Defeat::Unreachable)),
+                Step::Pending => return,
+                Step::Until(at) => at,
+                Step::Poll => now.after(self.retry_delay(&mut state, Defeat::Taken)),
+                Step::Unreachable => now.after(self.retry_delay(&mut state, Defeat::Unreachable)),
             };
+            let at = state.soon.min(at).max(now.after(SHORTEST_REST));
             self.core.watchdog.set(at, Arc::clone(self) as Arc<dyn Alarm>);
             return;
         }
     }
 
-    fn retry_delay(&self, defeat: Defeat) -> Duration {
-        let retries = {
-            let mut state = locked(&self.state);
-            state.retries = state.retries.saturating_add(1);
-            state.retries
-        };
+    /// Nothing is to be done any more but to come for it.
+    fn decided(&self, mut state: MutexGuard<'_, State>, phase: Phase) {
+        state.phase = phase;
+        self.core.watchdog.clear(self);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn retry_delay(&self, state: &mut State, defeat: Defeat) -> Duration {
+        state.retries = state.retries.saturating_add(1);
         let random = random_u64(&*self.core.runtime);
-        self.core.settings.retry.delay(retries, Duration::ZERO, defeat, random)
+        self.core.settings.retry.delay(state.retries, Duration::ZERO, defeat, random)
     }
 
     fn heard(self: &Arc<Self>, node: usize, sent: Moment, answer: Answer) {
@@ -284,9 +311,11 @@ impl Candidacy {
                     let told = told && record.is_none_or(|record| record.token.is_some());
                     // Not kept as an answer: there may be many waiters, and this is what they expect.
                     state.said.forget(node);
-                    state.standing.queued(node, Queueing { number, free_at, told });
+                    state.standing.queued(node, sent, Queueing { number, free_at, told });
                 }
-                Answer::Refused | Answer::Seen(_) => state.standing.missed(node),
+                Answer::Refused | Answer::Seen(_) | Answer::Listed(_) => {
+                    state.standing.missed(node);
+                }
                 Answer::Failed(why) => {
                     state.said.miss(node, why);
                     state.standing.missed(node);
@@ -311,6 +340,10 @@ impl Candidacy {
         self.core.waiters.dismiss(self.waiter);
     }
 
+    pub(crate) fn waiter(&self) -> u64 {
+        self.waiter
+    }
+
     /// Whether it is the right one for somebody else of this process.
     pub(crate) fn serves(&self, wish: &Wish) -> bool {
         let Wish { ttl, least, owner, .. } = *wish;
@@ -332,24 +365,6 @@ impl Candidacy {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl State {
-    /// Notes a majority if there is one. Returns whether, and whom to tell.
-    fn win(
-        &mut self,
-        terms: &protocol::Terms,
-        least: Duration,
-        now: Moment,
-    ) -> (bool, Option<Waker>) {
-        match self.standing.step(terms, least, now) {
-            Step::Won { valid_until } if !self.asking => {
-                self.phase = Phase::Won(valid_until);
-                (true, self.waker.take())
-            }
-            _ => (false, None),
-        }
-    }
 }
 
 impl Alarm for Candidacy {

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{ExtendRound, ReleaseRound};
+use super::{DescribeRound, ExtendRound, ReleaseRound};
 use crate::core::Core;
 use crate::error::{Error, Loss};
 use crate::line::{Passed, Turn};
 use crate::locked::locked;
 use crate::name::Name;
+use crate::note::Note;
 use crate::token::Token;
 use crate::watchdog::{Alarm, Place};
 use crate::wish::Wish;
@@ -40,6 +41,8 @@ pub(crate) struct Claim {
     others: bool,
     /// Whether the next holder of this process may have it.
     passable: bool,
+    /// Whether its holder says something of itself.
+    noted: bool,
     /// Whether it keeps others of this process waiting.
     in_line: AtomicBool,
     /// The guards of the present turn.
@@ -67,6 +70,8 @@ struct Rare {
     loss: Option<Arc<Notify>>,
     /// The release that waits until all nodes have been asked to extend it.
     release: Option<Arc<ReleaseRound>>,
+    /// What the holder says of itself, as it lies on the nodes.
+    note: Option<Arc<str>>,
 }
 
 impl State {
@@ -89,7 +94,12 @@ pub(crate) enum Origin {
     },
     /// By another process, for the same owner.
     Borrowed,
+    /// By another process, which has handed it over.
+    Resumed,
 }
+
+/// Records and tickets of a claim that was handed over may last for so many TTLs at least.
+const RESUMED_LINGERS: u8 = 4;
 
 impl Claim {
     /// A claim that was won.
@@ -101,13 +111,19 @@ impl Claim {
         origin: Origin,
         valid_until: Moment,
     ) -> Arc<Self> {
-        let Wish { ttl, owner, keep, .. } = wish;
+        let Wish { ttl, owner, keep, noted, .. } = wish;
         let all = NodeSet::first(core.nodes.len());
         let (on, lingers, others) = match origin {
             Origin::Asked(on) => (on, 1, false),
             Origin::Queued { others, lingers } => (all, lingers, others),
             Origin::Borrowed => (all, 1, false),
+            // Who took it may have used another TTL.
+            Origin::Resumed => {
+                let ttls = core.settings.max_ttl.as_nanos().div_ceil(ttl.as_nanos().max(1));
+                (all, u8::try_from(ttls).unwrap_or(u8::MAX).max(RESUMED_LINGERS), false)
+            }
         };
+        let borrowed = matches!(origin, Origin::Borrowed);
         let caps = Caps::new(keep.max_extensions, keep.max_hold, core.now());
         let claim = Arc::new(Self {
             core: Arc::clone(core),
@@ -116,10 +132,11 @@ impl Claim {
             ttl_ns: u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX),
             on,
             lingers,
-            borrowed: matches!(origin, Origin::Borrowed),
+            borrowed,
             renew: keep.renew,
             others,
-            passable: owner.is_none() && keep.without_end(),
+            passable: owner.is_none() && keep.without_end() && !noted,
+            noted: noted && !borrowed,
             in_line: AtomicBool::new(false),
             guards: AtomicU32::new(1),
             place: Place::default(),
@@ -141,6 +158,69 @@ impl Claim {
     pub(crate) fn borrowed(core: &Arc<Core>, name: Name, token: Token, wish: Wish) -> Arc<Self> {
         let valid_until = core.terms(wish.ttl).valid_until(core.now());
         Self::new(core, name, token, wish, Origin::Borrowed, valid_until)
+    }
+
+    /// A claim that another process has taken and handed over, with the note that it has. It is
+    /// worth something only once it was extended. It stands in no line.
+    pub(crate) fn resumed(
+        core: &Arc<Core>,
+        name: Name,
+        token: Token,
+        note: Option<&Note>,
+    ) -> Arc<Self> {
+        let (ttl, keep) = (core.settings.ttl, core.settings.keep());
+        let owner = token.owner();
+        let wish = Wish { ttl, least: Duration::ZERO, owner, keep, noted: note.is_some() };
+        let valid_until = core.terms(ttl).valid_until(core.now());
+        let claim = Self::new(core, name, token, wish, Origin::Resumed, valid_until);
+        if let Some(note) = note {
+            claim.set_note(note);
+        }
+        claim
+    }
+
+    pub(crate) fn set_note(&self, note: &Note) {
+        if self.noted {
+            locked(&self.state).rare.get_or_insert_default().note = Some(note.stored().into());
+        }
+    }
+
+    /// Tells the nodes what the holder says of itself, if it does.
+    pub(crate) fn describe(&self) {
+        if self.noted
+            && let Some(note) = locked(&self.state).rare.as_ref().and_then(|rare| rare.note.clone())
+        {
+            DescribeRound::send(self, note);
+        }
+    }
+
+    /// Leaves it to whoever is told the token: the nodes keep it for the rest of its time.
+    pub(crate) fn keep(&self) -> Result<Token, Error> {
+        if let LeaseState::Lost(reason) = self.with_lease(Lease::state) {
+            return Err(Error::Lost { name: self.name.clone(), reason: reason.into() });
+        }
+        let shared = |problem: &str, remedy: &str| {
+            Err(Error::misuse(format!("the lock {} {problem}", self.name), remedy))
+        };
+        if self.borrowed {
+            return shared("belongs to another process", "keep it there");
+        }
+        if self.guards.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return shared("is held by other guards of its owner", "release those first");
+        }
+        self.forget();
+        Ok(self.token)
+    }
+
+    /// Ends it for this process without a word to the nodes: nothing is extended from now on.
+    pub(crate) fn forget(&self) {
+        let told = {
+            let mut state = locked(&self.state);
+            state.lease.released();
+            state.loss().cloned()
+        };
+        self.core.watchdog.clear(self);
+        self.tell_loss(told);
     }
 
     pub(crate) fn ttl(&self) -> Duration {
@@ -183,9 +263,10 @@ impl Claim {
             };
             (state.loss().cloned(), send)
         };
+        self.in_line.store(false, Ordering::Release);
         self.core.watchdog.clear(self);
         if let Some(send) = send {
-            send.send();
+            self.send_release(&send);
         }
         if let Some(told) = told {
             told.notify_waiters();
@@ -195,21 +276,34 @@ impl Claim {
 
     /// Prepares it for the next holder of this process, unless it is of no use to that one.
     pub(crate) fn next_turn(&self, wish: &Wish) -> bool {
-        let Wish { ttl, least, owner, keep } = *wish;
-        if !self.passable || ttl != self.ttl() || owner.is_some() || !keep.without_end() {
+        let Wish { ttl, least, owner, keep, noted } = *wish;
+        let particular = owner.is_some() || noted || !keep.without_end();
+        if !self.passable || particular || ttl != self.ttl() {
             return false;
         }
         let enough = least.max(self.core.terms(ttl).validity() / 2);
         let now = self.core.now();
-        let mut state = locked(&self.state);
-        let Some(next) = state.turns.next() else { return false };
-        if state.lease.remaining(now) <= enough {
-            return false;
+        let told = {
+            let mut state = locked(&self.state);
+            let Some(next) = state.turns.next() else { return false };
+            if state.lease.remaining(now) <= enough {
+                return false;
+            }
+            state.turns = next;
+            self.guards.store(1, Ordering::Release);
+            self.join_line();
+            // Those who waited for the loss of it have released it.
+            state.rare.as_mut().and_then(|rare| rare.loss.take())
+        };
+        if let Some(told) = told {
+            told.notify_waiters();
         }
-        state.turns = next;
-        self.guards.store(1, Ordering::Release);
-        self.join_line();
         true
+    }
+
+    /// The number of the present turn.
+    pub(crate) fn turn(&self) -> u16 {
+        locked(&self.state).turns.number()
     }
 
     /// It begins, with so many of this process waiting for it. If others wait too, those who come
@@ -296,8 +390,16 @@ impl Claim {
             state.rare.as_mut().and_then(|rare| rare.release.take())
         };
         if let Some(release) = release {
-            release.send();
+            self.send_release(&release);
         }
+    }
+
+    /// Behind the note, which nobody could take away after it.
+    fn send_release(&self, round: &Arc<ReleaseRound>) {
+        if self.noted {
+            DescribeRound::send(self, "".into());
+        }
+        round.send();
     }
 
     fn tell_loss(&self, told: Option<Arc<Notify>>) {

@@ -45,6 +45,7 @@ impl ExtendRound {
         let claim = Arc::clone(claim);
         let round = Arc::new(Self { claim, sent, unattended, state: Mutex::new(state) });
         round.claim.core.ask_all(&round);
+        round.claim.describe();
         Ok(round)
     }
 

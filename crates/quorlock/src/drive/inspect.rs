@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::locked::locked;
 use crate::name::Name;
-use crate::node::{Answer, Failure, FailureKind, Holder, Record, Request, Round, Verb};
+use crate::node::{Answer, Failure, FailureKind, Holder, Record, Request, Round, Seen, Verb};
+use crate::note::Note;
 use crate::token::{OwnerId, Token};
 use quorlock_protocol::Moment;
 
@@ -22,7 +23,7 @@ pub(crate) struct InspectRound {
 
 #[derive(Debug)]
 struct State {
-    seen: Vec<Option<Result<Option<Record>, Failure>>>,
+    seen: Vec<Option<Result<Seen, Failure>>>,
     waker: Option<Waker>,
 }
 
@@ -46,11 +47,8 @@ impl InspectRound {
             state.waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let nodes =
-            state.seen.iter().flatten().enumerate().map(|(node, seen)| NodeStatus {
-                node: self.core.label(node),
-                record: seen.clone(),
-            });
+        let nodes = state.seen.iter().flatten().cloned().enumerate();
+        let nodes = nodes.map(|(node, seen)| NodeStatus::new(self.core.label(node), seen));
         Poll::Ready(Status {
             name: self.name.clone(),
             enough: self.core.quorum.enough(),
@@ -58,7 +56,7 @@ impl InspectRound {
         })
     }
 
-    fn see(&self, node: usize, seen: Result<Option<Record>, Failure>) {
+    fn see(&self, node: usize, seen: Result<Seen, Failure>) {
         let waker = {
             let mut state = locked(&self.state);
             if let Some(place) = state.seen.get_mut(node) {
@@ -79,9 +77,9 @@ impl Round for InspectRound {
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
         let seen = match answer {
-            Answer::Seen(record) => Ok(record),
+            Answer::Seen(seen) => Ok(seen),
             Answer::Failed(failure) => Err(failure),
-            Answer::Done | Answer::Refused | Answer::Queued(_) => {
+            Answer::Done | Answer::Refused | Answer::Queued(_) | Answer::Listed(_) => {
                 Err(Failure::new(FailureKind::Broken, "answered a look with a vote"))
             }
         };
@@ -110,6 +108,23 @@ pub struct NodeStatus {
     pub node: String,
     /// The record there, `None` if the name is free, or why the node could not be asked.
     pub record: Result<Option<Record>, Failure>,
+    /// What the holder of that record says of itself.
+    pub note: Option<Note>,
+    /// How many stand in the queue there; `None` if the node keeps none, or does not tell. Those of
+    /// one process count as one.
+    pub waiters: Option<u64>,
+}
+
+impl NodeStatus {
+    fn new(node: String, seen: Result<Seen, Failure>) -> Self {
+        match seen {
+            Ok(Seen { record, note, waiters }) => {
+                let note = note.as_deref().map(Note::read);
+                Self { node, record: Ok(record), note, waiters }
+            }
+            Err(failure) => Self { node, record: Err(failure), note: None, waiters: None },
+        }
+    }
 }
 
 /// What the nodes say, taken together.
@@ -159,6 +174,32 @@ impl Status {
         }
     }
 
+    /// What the holder says of itself, if it does.
+    #[must_use]
+    pub fn note(&self) -> Option<&Note> {
+        let holder = self.holder()?;
+        self.notes().find(|(record, _)| record.holder == holder).map(|(_, note)| note)
+    }
+
+    /// The note of the holder with this token, if any node has one.
+    pub(crate) fn note_of(&self, token: &Token) -> Option<&Note> {
+        self.notes().find(|(record, _)| record.token.as_ref() == Some(token)).map(|(_, note)| note)
+    }
+
+    fn notes(&self) -> impl Iterator<Item = (&Record, &Note)> {
+        self.nodes.iter().filter_map(|node| {
+            let record = node.record.as_ref().ok()?.as_ref();
+            record.zip(node.note.as_ref())
+        })
+    }
+
+    /// How many wait for it: the longest queue of any node, `None` if no node tells. Those of one
+    /// process count as one.
+    #[must_use]
+    pub fn waiters(&self) -> Option<u64> {
+        self.nodes.iter().filter_map(|node| node.waiters).max()
+    }
+
     /// The token that a majority of the nodes has of this owner.
     pub(crate) fn token_of(&self, owner: OwnerId) -> Option<Token> {
         let tokens =
@@ -202,7 +243,12 @@ mod tests {
         };
         let nodes: Vec<_> = nodes
             .chars()
-            .map(|letter| NodeStatus { node: String::new(), record: record(letter) })
+            .map(|letter| NodeStatus {
+                node: String::new(),
+                record: record(letter),
+                note: None,
+                waiters: None,
+            })
             .collect();
         let name = Name::new("x").unwrap();
         Status { name, enough: nodes.len() / 2 + 1, nodes }

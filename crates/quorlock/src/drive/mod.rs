@@ -8,16 +8,22 @@
 mod acquire;
 mod candidacy;
 mod claim;
+mod describe;
 mod extend;
+mod force;
 mod inspect;
+mod list;
 mod release;
 mod said;
 
 pub(crate) use acquire::{AcquireRound, Defeated};
 pub(crate) use candidacy::Candidacy;
 pub(crate) use claim::{Claim, Origin};
+pub(crate) use describe::DescribeRound;
 pub(crate) use extend::ExtendRound;
+pub(crate) use force::ForceRound;
 pub(crate) use inspect::InspectRound;
 pub use inspect::{NodeStatus, Status, Verdict};
+pub(crate) use list::ListRound;
 pub(crate) use release::ReleaseRound;
 pub use release::{NodeRelease, NodeReleaseState, Released};

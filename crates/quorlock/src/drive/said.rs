@@ -29,7 +29,7 @@ impl Said {
                 self.remember(node, None);
                 Vote::No
             }
-            Answer::Seen(_) => Vote::Unknown,
+            Answer::Seen(_) | Answer::Listed(_) => Vote::Unknown,
             Answer::Failed(failure) => {
                 let vote = failure.vote();
                 self.remember(node, Some(failure));

@@ -26,6 +26,7 @@ pub mod redis;
 pub mod sqlite;
 
 mod failure;
+mod seen;
 mod servers;
 mod url;
 
@@ -34,6 +35,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use failure::{Failure, FailureKind};
+pub(crate) use seen::noted;
+pub use seen::{Listed, MAX_NOTED_BYTES, Seen};
 pub(crate) use url::Setting;
 pub use url::open;
 
@@ -141,7 +144,7 @@ pub struct Capabilities {
 /// What a node is asked to do.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The lock.
+    /// The lock. Of no meaning with [`Verb::List`].
     pub name: &'a Name,
     /// Read before the first byte of the round left. The node's time limit counts from here.
     pub sent: Moment,
@@ -200,6 +203,27 @@ pub enum Verb<'a> {
     },
     /// Say who holds it: [`Answer::Seen`].
     Inspect,
+    /// Keep a note about the holder beside the record, if the record is ours: done, or refused. It
+    /// goes when it is replaced by an empty one, or by itself after its time.
+    Describe {
+        /// The owner.
+        token: &'a Token,
+        /// What to tell whoever looks, at most [`MAX_NOTED_BYTES`] long.
+        note: &'a str,
+        /// How long to keep it.
+        keep: Duration,
+    },
+    /// Drop the record, or pass it on to the head of the queue, if this is its holder: done, or
+    /// refused. The holder may be of another library.
+    Break {
+        /// Whose record.
+        holder: Holder,
+    },
+    /// Name some of the locks that are held by holders of this library: [`Answer::Listed`].
+    List {
+        /// Where the last answer has left off; empty for the beginning.
+        from: &'a [u8],
+    },
 }
 
 /// What a node says.
@@ -211,8 +235,10 @@ pub enum Answer {
     Refused,
     /// Held by another, and our place in the queue is kept.
     Queued(Queued),
-    /// What is there; `None` if the name is free.
-    Seen(Option<Record>),
+    /// What is there.
+    Seen(Seen),
+    /// Some of the locks.
+    Listed(Listed),
     /// Neither.
     Failed(Failure),
 }

@@ -171,7 +171,7 @@ fn answer_and_tell(client: &mut TcpStream) {
     let all = format!("{greeting}{subscribed}{whole}{first}");
     client.write_all(all.as_bytes()).expect("a listener");
     until(client, b"EVALSHA");
-    client.write_all(format!("{second}*1\r\n$4\r\nnone\r\n").as_bytes()).expect("a listener");
+    client.write_all(format!("{second}*2\r\n$4\r\nnone\r\n:0\r\n").as_bytes()).expect("a listener");
     until(client, b"that never comes");
 }
 

@@ -99,3 +99,28 @@ async fn whoever_may_not_tell_others_leaves_the_lock_free_and_the_queue_alone() 
     assert!(kind == FailureKind::Unfit && why.contains("+publish"), "{why}");
     assert!(!exists(&server, "mute"), "a grant that nobody knows of");
 }
+
+/// What lies beside a lock needs no more rights than the lock; a list does.
+#[tokio::test]
+async fn whoever_has_few_rights_leaves_notes_and_looks_but_gets_no_list() {
+    let server = RedisServer::start();
+    let limited = client(&url_of_user(&server, &[])).await;
+    let (node, holder) = (limited.node(), owner("noted"));
+    assert!(holder.acquire(node, LONG).is_done().await);
+    assert!(holder.describe(node, "Anna").is_done().await);
+    let seen = holder.looked(node).await;
+    assert_eq!((seen.note.as_deref(), seen.waiters), (Some("Anna"), None));
+
+    let locker = quorlock::Locker::builder().nodes([url_of_user(&server, &[])]).connect().await;
+    let refused = locker.expect("a locker").list().await.expect_err("it may not scan").to_string();
+    assert!(refused.contains("+scan"), "{refused}");
+    let locker = quorlock::Locker::builder().nodes([url_of_user(&server, &["+scan"])]);
+    let hidden = locker.connect().await.expect("a locker").list().await.expect("a list");
+    assert!(hidden.is_empty(), "what it may not read is not shown");
+    let locker = quorlock::Locker::builder().nodes([url_of_user(&server, &["+getrange"])]);
+    let listed = locker.connect().await.expect("a locker").list().await.expect("a list");
+    assert_eq!(listed.len(), 1);
+
+    assert!(owner("noted").take_from(holder.holder(), node).is_done().await);
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+}

@@ -6,6 +6,7 @@ mod busy;
 mod files;
 mod locks;
 mod processes;
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

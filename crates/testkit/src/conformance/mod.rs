@@ -7,6 +7,7 @@
 
 mod cases;
 mod client;
+mod looks;
 mod probe;
 mod queues;
 mod yields;
@@ -19,6 +20,7 @@ use quorlock::node::{ClientId, Node};
 
 pub use cases::*;
 pub use client::{Client, Waiter, Word};
+pub use looks::*;
 pub use probe::{Owner, Probe, owner};
 pub use queues::*;
 pub use yields::*;
@@ -39,7 +41,7 @@ pub trait Backend {
     /// Ends when the authority knows that no handle of `client` is left.
     fn gone(&self, client: ClientId) -> impl Future<Output = ()>;
 
-    /// How much it keeps, be it records or queues.
+    /// How much it keeps, be it records, queues or notes.
     fn kept(&self) -> usize;
 }
 
@@ -95,6 +97,13 @@ macro_rules! conformance {
             a_release_does_not_pass_the_lock_on_to_its_own_ticket
             waiters_of_one_client_are_told_apart
             whoever_is_told_may_ask_the_node_at_once
+            a_note_is_kept_beside_the_record_and_goes_with_an_empty_one
+            only_the_holder_can_leave_a_note
+            a_note_of_an_earlier_holder_does_not_count
+            a_look_counts_those_who_wait
+            a_list_names_every_lock_that_is_held_and_nothing_else
+            a_lock_can_be_taken_away_from_the_holder_that_was_seen
+            a_lock_that_is_taken_away_goes_to_the_first_in_line
         ] }
     };
     ($backend:ident, $make:expr) => {

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorlock::node::{Answer, Call, Failure, Node, Queued, Record, Request, Round, Ticket, Verb};
+use quorlock::node::{
+    Answer, Call, Failure, Holder, Listed, Node, Queued, Record, Request, Round, Seen, Ticket, Verb,
+};
 use quorlock::runtime::{Moment, Runtime, TokioRuntime};
 use quorlock::{Name, Token};
 use tokio::sync::Notify;
@@ -21,13 +23,16 @@ pub struct Probe {
     answered: Notify,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Ask {
     Acquire(Duration),
     Extend(Duration),
     Release,
     Wait { ttl: Duration, ticket: Ticket, yielding: bool },
     Inspect,
+    Describe(String),
+    Break(Holder),
+    List(Vec<u8>),
 }
 
 /// An owner of records: a name and a token.
@@ -95,10 +100,57 @@ impl Owner {
     /// # Panics
     /// If the node does not say.
     pub async fn seen(&self, node: &Arc<dyn Node>) -> Option<Record> {
+        self.looked(node).await.record
+    }
+
+    /// The same, with what lies beside the record.
+    ///
+    /// # Panics
+    /// If the node does not say.
+    pub async fn looked(&self, node: &Arc<dyn Node>) -> Seen {
         match self.inspect(node).answer().await {
-            Answer::Seen(record) => record,
+            Answer::Seen(seen) => seen,
             other => panic!("a look was answered with {other:?}"),
         }
+    }
+
+    /// Asks `node` to keep a note beside the record for a minute, or to drop an empty one.
+    pub fn describe(&self, node: &Arc<dyn Node>, note: &str) -> Arc<Probe> {
+        self.ask(node, Ask::Describe(note.to_owned()))
+    }
+
+    /// Asks `node` to take the name away from that holder.
+    pub fn take_from(&self, holder: Holder, node: &Arc<dyn Node>) -> Arc<Probe> {
+        self.ask(node, Ask::Break(holder))
+    }
+
+    /// The names of all locks of `node`, sorted.
+    ///
+    /// # Panics
+    /// If the node does not say.
+    pub async fn list(&self, node: &Arc<dyn Node>) -> Vec<Name> {
+        let (mut all, mut from) = (Vec::new(), Vec::new());
+        loop {
+            match self.ask(node, Ask::List(from)).answer().await {
+                Answer::Listed(Listed { names, next }) => {
+                    all.extend(names);
+                    match next {
+                        Some(next) => from = next,
+                        None => break,
+                    }
+                }
+                other => panic!("a list was asked for, and this is none: {other:?}"),
+            }
+        }
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    /// What others may know of this owner.
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        Holder::of(&self.token.text())
     }
 
     /// What proves that a record is this owner's.
@@ -189,6 +241,11 @@ impl Round for Probe {
             }
             Ask::Wait { ttl, ticket, yielding } => Verb::Wait { token, ttl, ticket, yielding },
             Ask::Inspect => Verb::Inspect,
+            Ask::Describe(ref note) => {
+                Verb::Describe { token, note, keep: Duration::from_secs(60) }
+            }
+            Ask::Break(holder) => Verb::Break { holder },
+            Ask::List(ref from) => Verb::List { from },
         };
         Request { name: &self.name, sent: self.sent, verb }
     }

@@ -28,6 +28,7 @@ struct Records {
     by_name: HashMap<Vec<u8>, Kept>,
     /// None of them is empty.
     queues: HashMap<Vec<u8>, Queue>,
+    notes: HashMap<Vec<u8>, Noted>,
     listeners: HashMap<ClientId, Listener>,
     /// Expired records are swept out when the map has grown to this size, so that names that are
     /// never used again do not pile up.
@@ -36,6 +37,11 @@ struct Records {
 
 struct Kept {
     token: Vec<u8>,
+    expires: Moment,
+}
+
+struct Noted {
+    text: String,
     expires: Moment,
 }
 
@@ -59,12 +65,12 @@ impl MemoryNode {
         Self::default()
     }
 
-    /// How many records and queues it keeps. Records that have run out are among them until they
-    /// are found to be in the way.
+    /// How many records, queues and notes it keeps. Records and notes that have run out are among
+    /// them until they are found to be in the way.
     #[must_use]
     pub fn len(&self) -> usize {
         let records = locked(&self.records);
-        records.by_name.len() + records.queues.len()
+        records.len()
     }
 
     /// Whether it keeps nothing.

@@ -32,6 +32,11 @@ impl Queue {
         self.ends > now && !self.places.is_empty()
     }
 
+    /// How many stand in it.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
     /// Takes or keeps a place, and returns its number.
     pub(super) fn join(&mut self, token: &Token, place: Place) -> u64 {
         let mine = self.leave(token);

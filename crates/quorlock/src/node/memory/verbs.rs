@@ -1,8 +1,9 @@
 //! The verbs on a map.
 
 use super::queue::{Place, Queue};
-use super::{Kept, Records, Word};
-use crate::node::{Answer, Grant, Queued, Record, Request, Verb};
+use super::{Kept, Noted, Records, Word};
+use crate::name::Name;
+use crate::node::{Answer, Grant, Holder, Listed, Queued, Record, Request, Seen, Verb, noted};
 use crate::runtime::Moment;
 use crate::token::Token;
 
@@ -43,7 +44,33 @@ impl Records {
                 return self.wait(name, token, place, yielding);
             }
             Verb::Release { token, .. } => return self.release(name, token, now),
-            Verb::Inspect => Answer::Seen(kept.map(|kept| kept.record(now))),
+            Verb::Inspect => Answer::Seen(self.seen(name, now)),
+            Verb::Describe { token, note, keep } => {
+                if !kept.is_some_and(|kept| kept.is_of(token)) {
+                    return (Answer::Refused, None);
+                }
+                if note.is_empty() {
+                    self.notes.remove(name);
+                } else {
+                    let text = noted(Holder::of(&token.text()), note);
+                    self.sweep(now);
+                    self.notes.insert(name.to_vec(), Noted { text, expires: now.after(keep) });
+                }
+                Answer::Done
+            }
+            Verb::Break { holder } => match kept {
+                Some(kept) if Holder::of(&kept.token) == holder => {
+                    self.notes.remove(name);
+                    return (Answer::Done, self.free(name, now));
+                }
+                _ => Answer::Refused,
+            },
+            Verb::List { .. } => {
+                let live = self.by_name.iter().filter(|(_, kept)| kept.expires > now);
+                let ours = live.filter(|(_, kept)| Token::parse(&kept.token).is_some());
+                let names = ours.filter_map(|(name, _)| Name::new(name).ok()).collect();
+                Answer::Listed(Listed { names, next: None })
+            }
         };
         (answer, None)
     }
@@ -96,16 +123,35 @@ impl Records {
         }
         let mine =
             self.by_name.get(name).is_some_and(|kept| kept.expires > now && kept.is_of(token));
-        let word = match mine.then(|| self.pass_on(name, None, now)) {
-            Some(Turn::Another(word)) => Some(word),
-            Some(Turn::Mine | Turn::Nobody) => {
+        let word = if mine { self.free(name, now) } else { None };
+        self.drop_queue_unless_live(name, now);
+        (if mine { Answer::Done } else { Answer::Refused }, word)
+    }
+
+    /// Drops a record, or passes it on.
+    fn free(&mut self, name: &[u8], now: Moment) -> Option<Word> {
+        match self.pass_on(name, None, now) {
+            Turn::Another(word) => Some(word),
+            Turn::Mine | Turn::Nobody => {
                 self.by_name.remove(name);
                 None
             }
-            None => None,
-        };
-        self.drop_queue_unless_live(name, now);
-        (if mine { Answer::Done } else { Answer::Refused }, word)
+        }
+    }
+
+    fn seen(&self, name: &[u8], now: Moment) -> Seen {
+        let kept = self.by_name.get(name).filter(|kept| kept.expires > now);
+        let noted = self.notes.get(name).filter(|noted| noted.expires > now);
+        let queue = self.queues.get(name).filter(|queue| queue.is_live(now));
+        Seen::new(
+            kept.map(|kept| kept.record(now)),
+            noted.map(|noted| noted.text.as_bytes()),
+            Some(queue.map_or(0, |queue| queue.len() as u64)),
+        )
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len() + self.queues.len() + self.notes.len()
     }
 
     /// Passes a record on to the first in the queue who is still there.
@@ -148,14 +194,15 @@ impl Records {
     }
 
     fn sweep(&mut self, now: Moment) {
-        if self.by_name.len() + self.queues.len() < self.sweep_at.max(FIRST_SWEEP) {
+        if self.len() < self.sweep_at.max(FIRST_SWEEP) {
             return;
         }
         self.by_name.retain(|_, kept| kept.expires > now);
         self.queues.retain(|_, queue| queue.is_live(now));
+        self.notes.retain(|_, noted| noted.expires > now);
         self.listeners.retain(|_, listener| listener.inbox.strong_count() > 0);
         // Twice what is left, so that each insertion pays for a constant share of the sweeping.
-        self.sweep_at = 2 * (self.by_name.len() + self.queues.len());
+        self.sweep_at = 2 * self.len();
     }
 }
 
@@ -224,7 +271,7 @@ mod tests {
 
         fn left(&mut self, at: Moment) -> Option<Duration> {
             match self.ask(at, Verb::Inspect) {
-                (Answer::Seen(record), None) => record.and_then(|record| record.remaining),
+                (Answer::Seen(seen), None) => seen.record.and_then(|record| record.remaining),
                 other => panic!("{:?}", other.0),
             }
         }

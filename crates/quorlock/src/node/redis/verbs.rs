@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use super::error::rejected;
 use super::resp::{Command, Value};
+use crate::name::Name;
 use crate::node::{
-    Answer, ClientId, Failure, FailureKind, Queued, Record, Request, Ticket, TicketNumber, Verb,
+    Answer, ClientId, Failure, FailureKind, Holder, Listed, Queued, Record, Request, Seen, Ticket,
+    TicketNumber, Verb, noted,
 };
 
 /// How this server wants to be spoken to.
@@ -29,6 +31,9 @@ pub(super) enum Sent {
         told: bool,
     },
     Inspect,
+    Describe,
+    Break,
+    List,
 }
 
 /// What a reply asks for.
@@ -62,8 +67,14 @@ static WAIT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("lua/pass_on.lua"), include_str!("lua/wait.lua")))
 });
 static INSPECT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/inspect.lua")));
+static DESCRIBE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/describe.lua")));
+static BREAK: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("lua/pass_on.lua"), include_str!("lua/break.lua")))
+});
+static LIST: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/list.lua")));
 
-/// The sources of all scripts. A new connection loads them, so that no call has to be repeated.
+/// The sources of the scripts that every lock needs. A new connection loads them, so that no call
+/// has to be repeated. The others are sent with their first use.
 pub(super) fn scripts() -> [&'static str; 4] {
     [&EXTEND.source, &RELEASE.source, &WAIT.source, &INSPECT.source]
 }
@@ -111,6 +122,29 @@ impl Dialect {
                 self.script(&INSPECT, source, name, 0, out);
                 Sent::Inspect
             }
+            Verb::Describe { token, note, keep } => {
+                let text = token.text();
+                let noted =
+                    if note.is_empty() { String::new() } else { noted(Holder::of(&text), note) };
+                self.script(&DESCRIBE, source, name, 3, out)
+                    .arg(&text)
+                    .arg(noted.as_bytes())
+                    .number(millis(keep));
+                Sent::Describe
+            }
+            Verb::Break { holder } => {
+                self.script(&BREAK, source, name, 1, out).arg(holder.to_string().as_bytes());
+                Sent::Break
+            }
+            Verb::List { from } => {
+                let from = if from.is_empty() { b"0" } else { from };
+                Self::call(&LIST, source, 3, out)
+                    .number(0)
+                    .arg(from)
+                    .arg(&pattern(&self.prefix))
+                    .number(self.prefix.len() as u64);
+                Sent::List
+            }
         }
     }
 
@@ -122,14 +156,31 @@ impl Dialect {
         args: usize,
         out: &'a mut Vec<u8>,
     ) -> Command<'a> {
-        let command = Command::new(out, 4 + args);
-        let command = if source {
+        Self::call(script, source, 1 + args, out).number(1).arg2(&self.prefix, name)
+    }
+
+    /// A script, up to the number of its keys.
+    fn call<'a>(script: &Script, source: bool, args: usize, out: &'a mut Vec<u8>) -> Command<'a> {
+        let command = Command::new(out, 3 + args);
+        if source {
             command.arg(b"EVAL").arg(script.source.as_bytes())
         } else {
             command.arg(b"EVALSHA").arg(script.sha.as_bytes())
-        };
-        command.number(1).arg2(&self.prefix, name)
+        }
     }
+}
+
+/// What matches all that starts with `prefix`.
+fn pattern(prefix: &[u8]) -> Vec<u8> {
+    let mut pattern = Vec::with_capacity(prefix.len() + 1);
+    for &byte in prefix {
+        if br"*?[]^-\".contains(&byte) {
+            pattern.push(b'\\');
+        }
+        pattern.push(byte);
+    }
+    pattern.push(b'*');
+    pattern
 }
 
 /// Milliseconds, rounded up: a node may keep a record longer than it is believed, never shorter.
@@ -144,19 +195,37 @@ pub(super) fn read(sent: Sent, reply: &Value<'_>) -> Reading {
         (_, Value::Error(text)) => Answer::Failed(rejected(text)),
         (Sent::Acquire, Value::Simple(b"OK")) => Answer::Done,
         (Sent::Acquire, Value::Null) => Answer::Refused,
-        (Sent::Extend | Sent::Release | Sent::Wait { .. }, Value::Int(1)) => Answer::Done,
-        (Sent::Extend | Sent::Release, Value::Int(0)) => Answer::Refused,
+        (
+            Sent::Extend | Sent::Release | Sent::Wait { .. } | Sent::Describe | Sent::Break,
+            Value::Int(1),
+        ) => Answer::Done,
+        (Sent::Extend | Sent::Release | Sent::Describe | Sent::Break, Value::Int(0)) => {
+            Answer::Refused
+        }
         (Sent::Wait { told }, Value::Array(parts)) => match queued(parts, told) {
             Some(queued) => Answer::Queued(queued),
             None => Answer::Failed(unexpected(reply)),
         },
         (Sent::Inspect, Value::Array(parts)) => match parts.as_slice() {
-            [Value::Bulk(b"none") | Value::Simple(b"none")] => Answer::Seen(None),
-            [Value::Bulk(b"string"), Value::Bulk(token), Value::Int(left)] => {
-                Answer::Seen(Some(record(token, *left)))
+            [Value::Bulk(b"none"), Value::Int(waiters)] => {
+                Answer::Seen(Seen::new(None, None, u64::try_from(*waiters).ok()))
+            }
+            [
+                Value::Bulk(b"string"),
+                Value::Bulk(token),
+                Value::Int(left),
+                Value::Bulk(noted),
+                Value::Int(waiters),
+            ] => {
+                let record = Some(record(token, *left));
+                Answer::Seen(Seen::new(record, Some(noted), u64::try_from(*waiters).ok()))
             }
             [Value::Bulk(kind)] => Answer::Failed(wrong_type(kind)),
             _ => Answer::Failed(unexpected(reply)),
+        },
+        (Sent::List, Value::Array(parts)) => match listed(parts) {
+            Some(listed) => Answer::Listed(listed),
+            None => Answer::Failed(unexpected(reply)),
         },
         _ => Answer::Failed(unexpected(reply)),
     };
@@ -173,6 +242,17 @@ fn queued(parts: &[Value<'_>], told: bool) -> Option<Queued> {
     };
     let number = std::str::from_utf8(number).ok()?.parse().ok()?;
     Some(Queued { number, record, told })
+}
+
+fn listed(parts: &[Value<'_>]) -> Option<Listed> {
+    let [Value::Bulk(cursor), names @ ..] = parts else { return None };
+    let names = names.iter().filter_map(|name| match name {
+        // What cannot be a name is not a lock of ours.
+        Value::Bulk(name) => Name::new(name).ok(),
+        _ => None,
+    });
+    let next = (*cursor != b"0").then(|| cursor.to_vec());
+    Some(Listed { names: names.collect(), next })
 }
 
 fn record(token: &[u8], left_ms: i64) -> Record {
@@ -202,4 +282,15 @@ fn unexpected(reply: &Value<'_>) -> Failure {
     };
     let text = format!("answered with {kind}, which is no answer to the command");
     Failure::new(FailureKind::Broken, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_matches_itself_alone() {
+        assert_eq!(pattern(b""), b"*");
+        assert_eq!(pattern(br"a*[b]?\^-"), br"a\*\[b\]\?\\\^\-*");
+    }
 }

@@ -1,6 +1,6 @@
 //! Opening the file, and refusing what would not keep a lock.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
@@ -8,26 +8,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
-use rustix::fs::{CWD, FileType, Mode, mknodat, statfs};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat, statfs};
 use rustix::io::Errno;
 
 use super::address::Address;
-use super::error::{MAKE_WRITABLE, Trouble, unfit};
-use super::verbs::SCHEMA;
+use super::error::{MAKE_WRITABLE, Trouble, is_busy, unfit};
+use super::{queue, verbs};
 use crate::node::servers::Servers;
 use crate::node::{Failure, FailureKind, Setting};
 
 /// Tells a file of locks from those of other programs: "Quor" in ASCII.
 const APPLICATION_ID: i32 = 0x5175_6f72;
 /// Goes up by one with each change of the schema that an older program would get wrong.
-const SCHEMA_VERSION: i32 = 1;
+const SCHEMA_VERSION: i32 = 2;
+/// The boot in which all of the file was written.
+const BOOT: &str = "CREATE TABLE boot(id TEXT NOT NULL);";
 
-/// Only a checkpoint, which moves what was written from the WAL to the file, waits for the disk,
-/// and under load that takes longer than a call may. So it is done rarely, in one of a thousand
-/// locks: pages are as small as is sensible, and the WAL may grow to four megabytes.
+/// Every lock and every release write one page, so they are as small as is sensible. What they wrote
+/// is moved from the WAL to the file when there are so many.
 const PAGE_BYTES: i32 = 1_024;
-const CHECKPOINT_PAGES: i32 = 4_096;
+const CHECKPOINT_PAGES: i32 = 1_000;
+/// More than there are different statements.
+const STATEMENTS: usize = 32;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const TIME_NAMESPACE: &str = "/proc/self/timens_offsets";
@@ -48,8 +51,6 @@ const FUSE: i64 = 0x6573_5546;
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) connection: Connection,
-    /// The present boot id of the machine.
-    pub(super) boot: String,
     address: Address,
     identity: (u64, u64),
     servers: Arc<Servers>,
@@ -71,14 +72,19 @@ impl OpenFile {
             path,
             OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
         )?;
-        prepare(&connection)?;
+        prepare(&connection, path, &boot)?;
         let servers = &setting.servers;
         if let Err(other) = servers.claim(&server(identity), address.index, &address.label) {
             let text = format!("is the same file as {other}");
             return Err(Failure::new(FailureKind::Duplicate, text).into());
         }
         let (address, servers) = (address.clone(), Arc::clone(servers));
-        Ok(Self { connection, boot, address, identity, servers })
+        Ok(Self { connection, address, identity, servers })
+    }
+
+    /// Its path.
+    pub(super) fn path(&self) -> &Path {
+        &self.address.path
     }
 
     /// Whether the path still leads to this file. Otherwise somebody has removed or replaced it,
@@ -184,57 +190,132 @@ fn create(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Makes sure that the file is ours and of this version.
-fn prepare(connection: &Connection) -> Result<(), Trouble> {
+/// What a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Nothing,
+    /// Locks of this boot.
+    Locks,
+    /// Locks of an earlier boot, which are void. The machine may have crashed and left the file
+    /// damaged: see the durability of the module.
+    Past,
+}
+
+/// Makes sure that the file is ours, of this version and of this boot.
+fn prepare(connection: &Connection, path: &Path, boot: &str) -> Result<(), Trouble> {
     // Whoever finds the file busy has better things to do than to sleep in SQLite.
     connection.busy_timeout(Duration::ZERO)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Otherwise some statements are planned anew each time, for the values that they are given.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     if connection.is_readonly("main")? {
         return Err(unfit("it cannot be written", MAKE_WRITABLE).into());
     }
-    // The next to open the file would have to write the first page of a new WAL to the disk.
+    // The file is never without its WAL: whoever opened it next would have to make a new one.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    let new = is_new(&Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?)?;
-    if new {
-        connection.pragma_update(None, "page_size", PAGE_BYTES)?;
+    if content(connection, boot)? == Content::Past {
+        start_anew(connection, path, boot)?;
     }
+    if content(connection, boot)? == Content::Nothing {
+        create_tables(connection, boot)?;
+    }
+    use_wal(connection)?;
+    connection.pragma_update(None, "synchronous", "off")?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    Ok(())
+}
+
+fn use_wal(connection: &Connection) -> Result<(), Trouble> {
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     if mode != "wal" {
         let problem = format!("its file system allows the journal mode {mode:?} only");
         return Err(unfit(problem, "name a file on a disk of this machine").into());
     }
-    connection.pragma_update(None, "synchronous", "normal")?;
-    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-    if new {
-        let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-        // Another process may have been faster.
-        if is_new(&transaction)? {
-            transaction.execute_batch(SCHEMA)?;
-            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-        }
-        transaction.commit()?;
+    Ok(())
+}
+
+/// Empties a file of an earlier boot, whatever state it is in.
+fn start_anew(connection: &Connection, path: &Path, boot: &str) -> Result<(), Trouble> {
+    // One process at a time, and only what is still of the past: another may have been faster, and
+    // keep locks in it already. A process that opens the file meanwhile finds it of the past, or
+    // empty, or of this boot, and each is safe.
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let directory = File::open(directory).map_err(|error| cannot("made anew", &error))?;
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(Trouble::Busy),
+        Err(error) => return Err(cannot("made anew", &error.into()).into()),
+    }
+    if content(connection, boot)? == Content::Past {
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, true)?;
+        let emptied = connection.execute_batch("VACUUM");
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, false)?;
+        emptied?;
+        create_tables(connection, boot)?;
     }
     Ok(())
 }
 
-/// Whether the file is empty. Otherwise it has to be ours. In a transaction, so that all parts of
+/// Makes the tables unless another process was faster.
+fn create_tables(connection: &Connection, boot: &str) -> Result<(), Trouble> {
+    connection.pragma_update(None, "page_size", PAGE_BYTES)?;
+    use_wal(connection)?;
+    // On the disk when this returns, so that the first page, by which the file is known to be ours,
+    // is whole after a crash of the machine. It hardly changes later.
+    connection.pragma_update(None, "synchronous", "full")?;
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    if content_in(&transaction, boot)? != Content::Nothing {
+        return Ok(());
+    }
+    transaction.execute_batch(&[BOOT, verbs::SCHEMA, queue::SCHEMA].concat())?;
+    transaction.execute("INSERT INTO boot(id) VALUES (?1)", [boot])?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    transaction.commit()?;
+    // What others write meanwhile stays in the WAL, and is moved some other time.
+    let moved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    if let Err(error) = moved {
+        tracing::debug!("the new file is not on the disk yet: {error}");
+    }
+    Ok(())
+}
+
+fn content(connection: &Connection, boot: &str) -> Result<Content, Trouble> {
+    content_in(&Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?, boot)
+}
+
+/// What the file holds: nothing, or something that is ours. In a transaction, so that all parts of
 /// the answer are of one moment: another process may be creating the file.
-fn is_new(file: &Transaction<'_>) -> Result<bool, Trouble> {
+fn content_in(file: &Transaction<'_>, boot: &str) -> Result<Content, Trouble> {
     let number = |pragma| file.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     let (application, version) = (number("application_id")?, number("user_version")?);
+    if application == APPLICATION_ID {
+        // After a crash of the machine the answer may be anything, but not the id of this boot.
+        let id = "SELECT id FROM boot LIMIT 1";
+        let id = file.query_row(id, [], |row| row.get::<_, String>(0)).optional();
+        return match id {
+            Err(error) if is_busy(&error) => Err(Trouble::Busy),
+            Ok(Some(id)) if id != boot => Ok(Content::Past),
+            _ if version != SCHEMA_VERSION => Err(other_version(version).into()),
+            Ok(Some(_)) => Ok(Content::Locks),
+            Ok(None) | Err(_) => Ok(Content::Past),
+        };
+    }
     let count = "SELECT count(*) FROM sqlite_schema";
     let empty = file.query_row(count, [], |row| Ok(row.get::<_, i64>(0)? == 0))?;
-    match (application, version) {
-        (APPLICATION_ID, SCHEMA_VERSION) => Ok(false),
-        (APPLICATION_ID, newer) => Err(unfit(
-            format!("its version is {newer}, and this program knows {SCHEMA_VERSION}"),
-            "use the newest program everywhere, or name another file",
-        )
-        .into()),
-        (0, 0) if empty => Ok(true),
-        _ => Err(unfit("it is the database of another program", "name another file").into()),
+    if application == 0 && version == 0 && empty {
+        return Ok(Content::Nothing);
     }
+    Err(unfit("it is the database of another program", "name another file").into())
+}
+
+fn other_version(version: i32) -> Failure {
+    let problem = format!("its version is {version}, and this program knows {SCHEMA_VERSION}");
+    if version > SCHEMA_VERSION {
+        return unfit(problem, "use the newest program everywhere, or name another file");
+    }
+    unfit(problem, "end the older programs that use it, then remove it; or name another file")
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ use crate::node::{Failure, FailureKind};
 pub(super) enum Trouble {
     /// Another process has the file to itself right now: worth another try.
     Busy,
+    /// The file is not open, or not the one that its path leads to any more: it has to be opened.
+    Closed,
     /// Another try would not help before somebody does something.
     Failed(Failure),
 }
@@ -25,11 +27,14 @@ impl From<Failure> for Trouble {
 
 impl From<rusqlite::Error> for Trouble {
     fn from(error: rusqlite::Error) -> Self {
-        match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
-            _ => Self::Failed(rejected(&error)),
-        }
+        if is_busy(&error) { Self::Busy } else { Self::Failed(rejected(&error)) }
     }
+}
+
+/// Whether another process has the file to itself.
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 /// The file cannot be used as it is; `problem` says why, `remedy` what to do.

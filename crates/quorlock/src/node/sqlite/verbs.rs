@@ -1,188 +1,219 @@
-//! The verbs in SQL.
+//! The verbs in SQL, but for the queue, which has a file of its own.
 
-use rusqlite::{Connection, OptionalExtension, Statement, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::error::{Trouble, broken, rejected};
-use crate::node::{Answer, Call, Queued, Record, Request, TicketNumber, Verb};
+use super::notes;
+use super::queue::{self, Queue};
+use super::wake::Switchboard;
+use crate::name::Name;
+use crate::node::{Answer, ClientId, Holder, Listed, Record, Request, Seen, Verb, noted};
 use crate::runtime::Moment;
 
-/// What the verbs work on. `boot` comes before `expires_ns` in the index so that records of
-/// earlier boots are found there too, whenever they end by a clock that is gone.
+/// What the verbs work on. Nothing lies by its end: an index of that would double what every lock
+/// and every release write.
 pub(super) const SCHEMA: &str = "
     CREATE TABLE lock(
-        name BLOB PRIMARY KEY, token BLOB NOT NULL, expires_ns INTEGER NOT NULL, boot TEXT NOT NULL
-    ) WITHOUT ROWID;
-    CREATE INDEX lock_by_end ON lock(boot, expires_ns);";
+        name BLOB PRIMARY KEY, token BLOB NOT NULL, expires_ns INTEGER NOT NULL
+    ) WITHOUT ROWID;";
+
+pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
+pub(super) const COMMIT: &str = "COMMIT";
 
 /// Stores the record, or replaces one that is not live.
 const ACQUIRE: &str = "
-    INSERT INTO lock(name, token, expires_ns, boot) VALUES (?1, ?2, ?3, ?4)
-    ON CONFLICT(name) DO UPDATE
-    SET token = excluded.token, expires_ns = excluded.expires_ns, boot = excluded.boot
-    WHERE lock.boot <> ?4 OR lock.expires_ns <= ?5";
+    INSERT INTO lock(name, token, expires_ns) VALUES (?1, ?2, ?3)
+    ON CONFLICT(name) DO UPDATE SET token = excluded.token, expires_ns = excluded.expires_ns
+    WHERE lock.expires_ns <= ?4";
+
+/// Stores the record, whoever's there was one before.
+const STORE: &str = "
+    INSERT INTO lock(name, token, expires_ns) VALUES (?1, ?2, ?3)
+    ON CONFLICT(name) DO UPDATE SET token = excluded.token, expires_ns = excluded.expires_ns";
 
 const EXTEND: &str = "
     UPDATE lock SET expires_ns = max(expires_ns, ?3)
-    WHERE name = ?1 AND token = ?2 AND boot = ?4 AND expires_ns > ?5";
+    WHERE name = ?1 AND token = ?2 AND expires_ns > ?4";
 
-const RELEASE: &str = "
-    DELETE FROM lock WHERE name = ?1 AND token = ?2 AND boot = ?3 AND expires_ns > ?4";
+const RELEASE: &str = "DELETE FROM lock WHERE name = ?1 AND token = ?2 AND expires_ns > ?3";
 
-const INSPECT: &str = "
-    SELECT token, expires_ns FROM lock WHERE name = ?1 AND boot = ?2 AND expires_ns > ?3";
+const INSPECT: &str = "SELECT token, expires_ns FROM lock WHERE name = ?1 AND expires_ns > ?2";
 
-/// Removes some records that are not live. Three ranges of the index, rather than `boot <> ?`,
-/// which would read all of it.
-const SWEEP: &str = "
-    DELETE FROM lock WHERE name IN (
-        SELECT name FROM lock WHERE boot = ?1 AND expires_ns <= ?2
-        UNION ALL SELECT name FROM lock WHERE boot < ?1
-        UNION ALL SELECT name FROM lock WHERE boot > ?1
-        LIMIT ?3
-    )";
+/// The names of live records whose tokens are of this library, from one on.
+const LIST: &str = "
+    SELECT name FROM lock
+    WHERE name > ?1 AND expires_ns > ?2 AND substr(token, 1, 3) = CAST('ql:' AS BLOB)
+    ORDER BY name LIMIT ?3";
 
-/// So many dead records are removed for each one that is stored. More than one, so that names that
-/// are never used again do not pile up; few, so that no lock pays for many others.
-const SWEPT_PER_GRANT: i64 = 2;
+/// So many names are read at once.
+const NAMES_PER_LIST: usize = 256;
 
-/// The statements, ready to run on one connection.
+/// One transaction that has begun.
 #[derive(Debug)]
-pub(super) struct Verbs<'c> {
-    boot: &'c str,
-    begin: Statement<'c>,
-    commit: Statement<'c>,
-    acquire: Statement<'c>,
-    extend: Statement<'c>,
-    release: Statement<'c>,
-    inspect: Statement<'c>,
-    sweep: Statement<'c>,
+pub(super) struct Verbs<'a> {
+    pub(super) connection: &'a Connection,
+    /// One moment for all of it, read when no other process can write any more. It is later than
+    /// the calls were sent, so no record ends before its holder believes it does.
+    pub(super) now: Moment,
+    /// Who asks, for whom it may be known that he will be told.
+    pub(super) me: ClientId,
+    pub(super) switchboard: &'a mut Switchboard,
 }
 
-impl<'c> Verbs<'c> {
-    pub(super) fn prepare(connection: &'c Connection, boot: &'c str) -> Result<Self, Trouble> {
-        Ok(Self {
-            boot,
-            begin: connection.prepare("BEGIN IMMEDIATE")?,
-            commit: connection.prepare("COMMIT")?,
-            acquire: connection.prepare(ACQUIRE)?,
-            extend: connection.prepare(EXTEND)?,
-            release: connection.prepare(RELEASE)?,
-            inspect: connection.prepare(INSPECT)?,
-            sweep: connection.prepare(SWEEP)?,
-        })
-    }
-
-    /// Does what the calls ask for, in order and in one transaction. All of it is in the file when
-    /// this returns, or nothing.
-    ///
-    /// After [`Trouble::Failed`] the connection has to be closed, which rolls the transaction back.
-    pub(super) fn run<'a>(
+impl Verbs<'_> {
+    /// Does what is asked for. `queue` takes in what is to be done about waiters after the commit.
+    pub(super) fn answer(
         &mut self,
-        calls: impl IntoIterator<Item = &'a Call>,
-        clock: impl FnOnce() -> Moment,
-    ) -> Result<Vec<Answer>, Trouble> {
-        self.begin.execute([])?;
-        // One moment for all of them, read when no other process can write any more. It is later
-        // than the calls were sent, so no record ends before its holder believes it does.
-        let now = clock();
-        let answers = self.answers(calls, now).map_err(|error| rejected(&error))?;
-        self.commit.execute([]).map_err(|error| broken(&error))?;
-        Ok(answers)
-    }
-
-    fn answers<'a>(
-        &mut self,
-        calls: impl IntoIterator<Item = &'a Call>,
-        now: Moment,
-    ) -> rusqlite::Result<Vec<Answer>> {
-        let mut grants = 0;
-        let mut answers = Vec::new();
-        for call in calls {
-            let request = call.request();
-            let answer = self.answer(&request, now)?;
-            let granted = matches!(
-                (&request.verb, &answer),
-                (Verb::Acquire { .. } | Verb::Wait { .. }, Answer::Done)
-            );
-            grants += i64::from(granted);
-            answers.push(answer);
-        }
-        if grants > 0 {
-            self.sweep.execute(params![self.boot, nanos(now), grants * SWEPT_PER_GRANT])?;
-        }
-        Ok(answers)
-    }
-
-    fn answer(&mut self, request: &Request<'_>, now: Moment) -> rusqlite::Result<Answer> {
-        let (boot, name) = (self.boot, request.name.as_bytes());
-        let live_after = nanos(now);
-        let changed = match request.verb {
+        request: &Request<'_>,
+        queue: &mut Queue<'_>,
+    ) -> rusqlite::Result<Answer> {
+        let name = request.name.as_bytes();
+        let done = match request.verb {
             Verb::Acquire { token, ttl } => {
-                let end = nanos(now.after(ttl));
-                self.acquire.execute(params![name, &*token.text(), end, boot, live_after])?
+                let values = params![name, &*token.text(), nanos(self.now.after(ttl)), self.now()];
+                self.execute(ACQUIRE, values)? > 0
             }
             Verb::Extend { token, ttl } => {
-                let end = nanos(now.after(ttl));
-                self.extend.execute(params![name, &*token.text(), end, boot, live_after])?
+                let values = params![name, &*token.text(), nanos(self.now.after(ttl)), self.now()];
+                self.execute(EXTEND, values)? > 0
             }
-            Verb::Release { token, .. } => {
-                self.release.execute(params![name, &*token.text(), boot, live_after])?
-            }
-            // A file tells nobody of anything, so it keeps no queue: whoever waits asks again.
+            Verb::Release { token, .. } => self.let_go(name, &token.text(), queue)?,
             Verb::Wait { token, ttl, ticket, yielding } => {
-                let (TicketNumber::New(number) | TicketNumber::Agreed(number)) = ticket.number;
-                let queued = |record| Answer::Queued(Queued { number, record, told: false });
-                let (token, end) = (token.text(), nanos(now.after(ttl)));
-                // Nobody knows whether others wait: they are let in when it might be so.
-                if yielding && self.release.execute(params![name, &*token, boot, live_after])? > 0 {
-                    return Ok(queued(None));
-                }
-                let values = params![name, &*token, end, boot, live_after];
-                if self.extend.execute(values)? == 0 && self.acquire.execute(values)? == 0 {
-                    return Ok(queued(self.record(name, now)?));
-                }
-                return Ok(Answer::Done);
+                return queue.wait(self, request, token, ttl, &ticket, yielding);
             }
-            Verb::Inspect => return Ok(Answer::Seen(self.record(name, now)?)),
+            Verb::Inspect => {
+                let (record, noted) = (self.record(name)?, notes::read(self.connection, name)?);
+                let waiting = queue::count(self, name)?;
+                return Ok(Answer::Seen(Seen::new(record, noted.as_deref(), Some(waiting))));
+            }
+            Verb::Describe { token, note, keep } => {
+                let record = self.record(name)?;
+                if record.and_then(|record| record.token) != Some(*token) {
+                    return Ok(Answer::Refused);
+                }
+                if note.is_empty() {
+                    notes::remove(self.connection, name)?;
+                } else {
+                    let text = noted(Holder::of(&token.text()), note);
+                    let end = nanos(self.now.after(keep));
+                    notes::write(self.connection, name, &text, end, self.now())?;
+                }
+                true
+            }
+            Verb::Break { holder } => match self.token(name)? {
+                Some(token) if Holder::of(&token) == holder => {
+                    notes::remove(self.connection, name)?;
+                    self.let_go(name, &token, queue)?
+                }
+                _ => false,
+            },
+            Verb::List { from } => return Ok(Answer::Listed(self.list(from)?)),
         };
-        Ok(if changed == 0 { Answer::Refused } else { Answer::Done })
+        Ok(if done { Answer::Done } else { Answer::Refused })
     }
 
-    fn record(&mut self, name: &[u8], now: Moment) -> rusqlite::Result<Option<Record>> {
-        let record = self.inspect.query_row(params![name, self.boot, nanos(now)], |row| {
+    /// Stores a record, whatever is there.
+    pub(super) fn store(&self, name: &[u8], token: &[u8], end: Moment) -> rusqlite::Result<()> {
+        self.execute(STORE, params![name, token, nanos(end)])?;
+        Ok(())
+    }
+
+    /// Removes a live record if it is of that token. Returns whether it was.
+    pub(super) fn release(&self, name: &[u8], token: &[u8]) -> rusqlite::Result<bool> {
+        Ok(self.execute(RELEASE, params![name, token, self.now()])? > 0)
+    }
+
+    /// The live record of that name.
+    pub(super) fn record(&self, name: &[u8]) -> rusqlite::Result<Option<Record>> {
+        let mut inspect = self.connection.prepare_cached(INSPECT)?;
+        let record = inspect.query_row(params![name, self.now()], |row| {
             let token = row.get_ref(0)?.as_blob()?;
-            let end = Moment::from_nanos(u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0));
-            Ok(Record::new(token, Some(end.since(now))))
+            let end = moment(row.get(1)?);
+            Ok(Record::new(token, Some(end.since(self.now))))
         });
         record.optional()
+    }
+
+    pub(super) fn execute(
+        &self,
+        sql: &str,
+        values: impl rusqlite::Params,
+    ) -> rusqlite::Result<usize> {
+        self.connection.prepare_cached(sql)?.execute(values)
+    }
+
+    pub(super) fn now(&self) -> i64 {
+        nanos(self.now)
+    }
+
+    /// Removes a live record and a place in the queue if they are of that token, and passes the
+    /// record on. Returns whether there was one.
+    fn let_go(
+        &mut self,
+        name: &[u8],
+        token: &[u8],
+        queue: &mut Queue<'_>,
+    ) -> rusqlite::Result<bool> {
+        let mine = self.release(name, token)?;
+        // Most of the time there is no queue.
+        if queue::anybody(self, name)? {
+            queue.leave(self, name, token)?;
+            if mine {
+                queue.pass_on(self, name, None)?;
+            }
+        }
+        Ok(mine)
+    }
+
+    fn token(&self, name: &[u8]) -> rusqlite::Result<Option<Vec<u8>>> {
+        let mut inspect = self.connection.prepare_cached(INSPECT)?;
+        inspect.query_row(params![name, self.now()], |row| row.get(0)).optional()
+    }
+
+    fn list(&self, from: &[u8]) -> rusqlite::Result<Listed> {
+        let mut list = self.connection.prepare_cached(LIST)?;
+        let values = params![from, self.now(), NAMES_PER_LIST as i64];
+        let names = list.query_map(values, |row| row.get(0))?;
+        let names: Vec<Vec<u8>> = names.collect::<rusqlite::Result<_>>()?;
+        let next = names.last().filter(|_| names.len() == NAMES_PER_LIST).cloned();
+        Ok(Listed { names: names.iter().filter_map(|name| Name::new(name).ok()).collect(), next })
     }
 }
 
 /// SQLite's numbers have a sign. Nothing of a clock that counts from the boot is lost by it.
-fn nanos(moment: Moment) -> i64 {
+pub(super) fn nanos(moment: Moment) -> i64 {
     i64::try_from(moment.as_nanos()).unwrap_or(i64::MAX)
 }
 
+pub(super) fn moment(nanos: i64) -> Moment {
+    Moment::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    #[test]
-    fn no_verb_reads_more_than_it_needs() {
+    /// Whether each statement finds what it needs by an index.
+    pub(in super::super) fn read_no_more_than_they_need(schema: &str, statements: &[&str]) {
         let connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(SCHEMA).unwrap();
-        for verb in [ACQUIRE, EXTEND, RELEASE, INSPECT, SWEEP] {
-            let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {verb}")).unwrap();
+        connection.execute_batch(schema).unwrap();
+        for statement in statements {
+            let explain = format!("EXPLAIN QUERY PLAN {statement}");
+            let mut explain = connection.prepare(&explain).unwrap();
             // Values do not matter for the plan.
             let values = vec![rusqlite::types::Null; explain.parameter_count()];
             let values = rusqlite::params_from_iter(values);
             let steps = explain.query_map(values, |row| row.get::<_, String>(3)).unwrap();
             for step in steps.map(Result::unwrap) {
                 assert!(
-                    !step.contains("SCAN lock") && !step.contains("TEMP B-TREE"),
-                    "{step}: {verb}"
+                    !step.contains("SCAN") && !step.contains("TEMP B-TREE"),
+                    "{step}: {statement}"
                 );
             }
         }
+    }
+
+    #[test]
+    fn no_verb_reads_more_than_it_needs() {
+        read_no_more_than_they_need(SCHEMA, &[ACQUIRE, STORE, EXTEND, RELEASE, INSPECT, LIST]);
     }
 }

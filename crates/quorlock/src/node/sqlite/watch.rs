@@ -36,6 +36,8 @@ struct State {
     /// Whether the task will look at `waiting` by itself. Waking it for each call would cost more
     /// than the call.
     timed: bool,
+    /// How many calls the worker keeps though it has told their rounds not to wait.
+    kept: usize,
     closed: bool,
 }
 
@@ -85,6 +87,17 @@ impl Watch {
         let done: Vec<Waiting> = locked(&self.state).waiting.drain(..count).collect();
         // Not within the lock: with its last round goes the node, which closes the watch.
         drop(done);
+    }
+
+    /// The worker is done with so many of the oldest calls, but keeps so many to try them again.
+    pub(super) fn kept(&self, count: usize) {
+        locked(&self.state).kept = count;
+    }
+
+    /// Whether the worker has run every call that it was given.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = locked(&self.state);
+        state.waiting.is_empty() && state.kept == 0
     }
 
     /// No calls will come any more.

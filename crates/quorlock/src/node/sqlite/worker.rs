@@ -1,4 +1,4 @@
-//! The thread that owns the connection.
+//! The thread that opens the file, and serves the calls that cannot be served at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use tokio::sync::watch;
 
 use super::address::Address;
 use super::connect::OpenFile;
+use super::desk::Desk;
 use super::error::{Trouble, busy};
-use super::verbs::Verbs;
 use super::watch::Watch;
 use crate::node::{Answer, Call, Failure, Setting};
 use crate::runtime::Moment;
@@ -35,6 +35,7 @@ pub(super) struct Worker {
     address: Address,
     setting: Setting,
     calls: Receiver<Call>,
+    desk: Arc<Desk>,
     watch: Arc<Watch>,
     readiness: watch::Sender<Readiness>,
     /// Calls that are not answered, in order. They all go into the next transaction.
@@ -51,6 +52,7 @@ impl Worker {
     pub(super) fn new(
         address: Address,
         setting: &Setting,
+        desk: &Arc<Desk>,
         watch: &Arc<Watch>,
     ) -> (Sender<Call>, Self, watch::Receiver<Readiness>) {
         let (sender, calls) = mpsc::channel();
@@ -59,6 +61,7 @@ impl Worker {
             address,
             setting: setting.clone(),
             calls,
+            desk: Arc::clone(desk),
             watch: Arc::clone(watch),
             readiness,
             pending: VecDeque::new(),
@@ -75,12 +78,12 @@ impl Worker {
     pub(super) fn run(mut self) {
         let patience = self.now().after(self.setting.settings.connect_limit / 2);
         loop {
-            let ended = OpenFile::open(&self.address, &self.setting).and_then(|file| {
-                self.report(Ok(()));
-                self.serve(&file)
-            });
-            match ended {
-                Ok(()) => return,
+            match self.serve() {
+                Ok(answers) => self.answer(answers),
+                Err(Trouble::Closed) => {
+                    tracing::warn!(node = self.address.label, "the file was removed or replaced");
+                    continue;
+                }
                 Err(Trouble::Busy) => {
                     self.wait_longer();
                     if self.readiness.borrow().is_none() && self.now() > patience {
@@ -94,30 +97,18 @@ impl Worker {
                 }
             }
             if !self.take_in() {
-                return;
+                break;
             }
         }
+        self.desk.close();
     }
 
-    /// Answers calls until no more will come, or the file has to be opened again.
-    fn serve(&mut self, file: &OpenFile) -> Result<(), Trouble> {
-        let mut verbs = Verbs::prepare(&file.connection, &file.boot)?;
-        loop {
-            if !self.pending.is_empty() {
-                if !file.is_current() {
-                    tracing::warn!(node = self.address.label, "the file was removed or replaced");
-                    return Err(Trouble::Busy);
-                }
-                match verbs.run(&self.pending, || self.setting.runtime.now()) {
-                    Ok(answers) => self.answer(answers),
-                    Err(Trouble::Busy) => self.wait_longer(),
-                    Err(failed @ Trouble::Failed(_)) => return Err(failed),
-                }
-            }
-            if !self.take_in() {
-                return Ok(());
-            }
+    fn serve(&mut self) -> Result<Vec<Answer>, Trouble> {
+        if !self.desk.is_open() {
+            self.desk.open(OpenFile::open(&self.address, &self.setting)?);
+            self.report(Ok(()));
         }
+        if self.pending.is_empty() { Ok(Vec::new()) } else { self.desk.serve(&self.pending) }
     }
 
     /// Waits for calls if none are pending, else for the end of the pause, or calls if they come
@@ -147,6 +138,7 @@ impl Worker {
     /// The transaction is in the file.
     fn answer(&mut self, answers: Vec<Answer>) {
         self.watch.done(self.pending.len() - self.late);
+        self.watch.kept(0);
         self.late = 0;
         self.pause = FIRST_PAUSE;
         for (call, answer) in self.pending.drain(..).zip(answers) {
@@ -181,6 +173,7 @@ impl Worker {
             self.pending.push_back(call);
         }
         self.late = self.pending.len();
+        self.watch.kept(self.late);
         self.pending.extend(rest);
     }
 

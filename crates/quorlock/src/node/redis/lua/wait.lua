@@ -27,22 +27,23 @@ local forgotten_ms = math.max(3 * ttl_ms, 3000)
 local function take_place()
   local number = ARGV[6]
   if ARGV[7] == 'new' then
-    local mine = redis.call('ZSCORE', queue, me)
     local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-    -- All digits: as text, Lua would write 1.79e+15.
-    if mine then
-      number = string.format('%.0f', tonumber(mine))
-    elseif last and tonumber(last) >= tonumber(number) then
-      -- Whoever proposes less, as with a clock that is behind, still pushes nobody aside.
+    if last and tonumber(last) >= tonumber(number) then
+      -- Whoever proposes less, as with a clock that is behind, still pushes nobody aside. All digits:
+      -- as text, Lua would write 1.79e+15.
       number = string.format('%.0f', tonumber(last) + 1)
     end
-  end
-  redis.call('ZADD', queue, number, me)
-  redis.call('HSET', waiters, me, table.concat({ARGV[3], ARGV[4], ARGV[2], ARGV[5]}, ' '))
-  for _, key in ipairs({queue, waiters}) do
-    if redis.call('PTTL', key) < forgotten_ms then
-      redis.call('PEXPIRE', key, forgotten_ms)
+    if redis.call('ZADD', queue, 'NX', number, me) == 0 then
+      number = string.format('%.0f', tonumber(redis.call('ZSCORE', queue, me)))
     end
+  else
+    redis.call('ZADD', queue, number, me)
+  end
+  redis.call('HSET', waiters, me, table.concat({ARGV[3], ARGV[4], ARGV[2], ARGV[5]}, ' '))
+  -- Not every time: whoever waits asks again before two thirds of it are over.
+  if redis.call('PTTL', queue) < forgotten_ms * 5 / 6 then
+    redis.call('PEXPIRE', queue, forgotten_ms)
+    redis.call('PEXPIRE', waiters, forgotten_ms)
   end
   return number
 end

@@ -1,0 +1,91 @@
+//! `quorlock acquire`: take a lock for a time, and hand its token over.
+
+use std::ffi::OsString;
+use std::future::IntoFuture;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use quorlock::{Guard, Locker};
+use tokio::select;
+
+use crate::args::AcquireArgs;
+use crate::exit::{self, Failed};
+use crate::note;
+use crate::plan::Cluster;
+use crate::signals::Signals;
+use crate::take;
+use crate::token::{self, Target};
+
+/// A lock to be taken.
+pub(crate) struct Acquire {
+    cluster: Cluster,
+    name: OsString,
+    /// The longest time to wait for the lock; `None` without end.
+    wait: Option<Duration>,
+    /// The exit code if it is taken and nobody waits.
+    taken_code: u8,
+    note: String,
+    /// Where the token goes, if not to stdout.
+    file: Option<Target>,
+}
+
+impl Acquire {
+    pub(crate) fn new(args: AcquireArgs) -> Result<Self, Failed> {
+        Ok(Self {
+            cluster: Cluster::new(args.cluster, args.ttl)?,
+            name: args.name,
+            wait: if args.nonblock { Some(Duration::ZERO) } else { args.wait },
+            taken_code: args.conflict_exit_code,
+            note: note::of_the_caller(&args.note)?,
+            file: args.token_file.map(Target::new).transpose()?,
+        })
+    }
+}
+
+/// Does it, and returns the code to exit with.
+pub(crate) async fn acquire(plan: &Acquire) -> Result<u8, Failed> {
+    let mut signals = Signals::listen().map_err(|error| {
+        Failed::new(exit::OWN_FAILURE, format!("signals cannot be taken in: {error}"))
+    })?;
+    let locker = select! {
+        biased;
+        signal = take::signalled(&mut signals) => return Ok(exit::of_signal(signal)),
+        connected = plan.cluster.connect() => connected?,
+    };
+    let code = take_it(plan, &locker, &mut signals).await;
+    // However it went: the note is there, and what a node granted in vain is given back.
+    locker.shutdown().await;
+    code
+}
+
+async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Result<u8, Failed> {
+    // A script wants most of the time that it has asked for.
+    let least = plan.cluster.ttl / 2;
+    let lock = locker.lock(plan.name.as_bytes()).fixed().at_least(least).note(&*plan.note);
+    let lock = match plan.wait {
+        Some(wait) => lock.wait(wait),
+        None => lock,
+    };
+    let guard = select! {
+        biased;
+        signal = take::signalled(signals) => return Ok(exit::of_signal(signal)),
+        guard = lock.into_future() => guard.map_err(|error| Failed::to_take(error, plan.taken_code))?,
+    };
+    hand_over(plan, locker, guard).await
+}
+
+async fn hand_over(plan: &Acquire, locker: &Locker, guard: Guard) -> Result<u8, Failed> {
+    let token = guard.keep()?;
+    let written = match &plan.file {
+        Some(file) => file.write(token.as_str()),
+        None => token::write_line(io::stdout(), token.as_str()),
+    };
+    let Err(error) = written else { return Ok(0) };
+    // A lock whose token nobody has would be in everybody's way until its end.
+    if let Ok(guard) = locker.resume(plan.name.as_bytes(), token).await {
+        drop(guard);
+    }
+    let message = format!("the token cannot be written, and the lock is given back: {error}");
+    Err(Failed::new(exit::OWN_FAILURE, message))
+}

@@ -1,0 +1,105 @@
+//! `quorlock release`: give a lock back that another process has taken, or take it away.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use quorlock::{Error, Locker, NodeReleaseState, Settings, Status, Verdict};
+
+use crate::args::ReleaseArgs;
+use crate::exit::{self, Failed};
+use crate::note;
+use crate::plan::Cluster;
+use crate::stdout;
+use crate::time::utc_for_people;
+use crate::token::{self, Secret};
+
+/// A lock to be given back.
+pub(crate) struct Release {
+    cluster: Cluster,
+    name: OsString,
+    right: Right,
+}
+
+/// By what right.
+enum Right {
+    Token(Secret),
+    Force {
+        /// Whether it is known that this is meant.
+        confirmed: bool,
+    },
+}
+
+impl Release {
+    pub(crate) fn new(args: ReleaseArgs) -> Result<Self, Failed> {
+        let cluster = Cluster::new(args.cluster, Settings::default().ttl)?;
+        let right = if args.force {
+            Right::Force { confirmed: args.yes }
+        } else {
+            Right::Token(token::read(args.token)?)
+        };
+        Ok(Self { cluster, name: args.name, right })
+    }
+}
+
+/// Does it, and returns the code to exit with.
+pub(crate) async fn release(plan: &Release) -> Result<u8, Failed> {
+    let locker = plan.cluster.connect().await?;
+    let released = match &plan.right {
+        Right::Token(token) => give_back(plan, &locker, token).await.map_err(Failed::from),
+        Right::Force { confirmed } => take_away(plan, &locker, *confirmed).await,
+    };
+    locker.shutdown().await;
+    released.map(|()| 0)
+}
+
+async fn give_back(plan: &Release, locker: &Locker, token: &Secret) -> Result<(), Error> {
+    locker.resume(plan.name.as_bytes(), &token.0).await?.release().await.map(drop)
+}
+
+async fn take_away(plan: &Release, locker: &Locker, confirmed: bool) -> Result<(), Failed> {
+    let seen = locker.inspect(plan.name.as_bytes()).await?;
+    let name = &seen.name;
+    if seen.verdict() == Verdict::Free && seen.nodes.iter().all(|node| !holds(&node.record)) {
+        return stdout::write(&format!("{name} is free\n"));
+    }
+    let holder = described(&seen);
+    if !confirmed && !is_meant(&format!("break the lock {name}, {holder}?"))? {
+        return Err(Failed::new(exit::MISUSE, format!("the lock {name} is left as it is")));
+    }
+    let nodes = locker.force_release(&seen).await?;
+    let count =
+        nodes.iter().filter(|node| matches!(node.state, NodeReleaseState::Released)).count();
+    let text = match count {
+        0 => format!("the lock {name} has changed hands meanwhile, and is left as it is\n"),
+        _ => format!("broke the lock {name}, {holder}, on {count} of {} nodes\n", nodes.len()),
+    };
+    stdout::write(&text)
+}
+
+fn holds<E>(record: &Result<Option<quorlock::node::Record>, E>) -> bool {
+    matches!(record, Ok(Some(_)))
+}
+
+/// Who would lose it.
+fn described(seen: &Status) -> String {
+    let Some(holder) = seen.holder() else { return "which nobody holds on a majority".to_owned() };
+    let Some(note) = seen.note() else { return format!("held by {holder}") };
+    let since = note.since.map(|at| format!(", since {}", utc_for_people(at)));
+    format!("held by {holder} ({}{})", note::shown(note), since.unwrap_or_default())
+}
+
+/// Asks, if there is somebody to ask.
+fn is_meant(question: &str) -> Result<bool, Failed> {
+    if !io::stdin().is_terminal() {
+        let remedy = "add --yes if that is meant, for there is no terminal to ask on";
+        return Err(Failed::new(exit::MISUSE, format!("{question} {remedy}")));
+    }
+    let failed = |error: io::Error| {
+        Failed::new(exit::OWN_FAILURE, format!("it cannot be asked whether that is meant: {error}"))
+    };
+    write!(io::stderr(), "{question} [y/N] ").map_err(failed)?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).map_err(failed)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes" | "Yes"))
+}

@@ -1,0 +1,336 @@
+//! One candidate, step by step.
+
+use std::time::Duration;
+
+use quorlock_protocol::{Candidacy, Drift, Moment, NodeSet, Queueing, Quorum, Step, Terms};
+
+/// Of which 90 s are believed.
+const TERMS: Terms = Terms {
+    ttl: Duration::from_secs(100),
+    drift: Drift { base: Duration::ZERO, per_mille: 100 },
+    margin: Duration::ZERO,
+};
+const NUMBER: u64 = 1_000;
+
+fn at(second: u64) -> Moment {
+    Moment::from_nanos((1_000 + second) * 1_000_000_000)
+}
+
+fn set(nodes: &[usize]) -> NodeSet {
+    let mut set = NodeSet::EMPTY;
+    nodes.iter().for_each(|node| set.insert(*node));
+    set
+}
+
+fn all(nodes: usize) -> NodeSet {
+    NodeSet::first(nodes)
+}
+
+const fn asks(nodes: NodeSet) -> Step {
+    Step::Ask { nodes, yielding: false }
+}
+
+const fn yields(nodes: NodeSet) -> Step {
+    Step::Ask { nodes, yielding: true }
+}
+
+fn won(sent: u64) -> Step {
+    Step::Won { valid_until: at(sent + 90) }
+}
+
+struct Candidate {
+    rules: Candidacy,
+    nodes: usize,
+}
+
+impl Candidate {
+    fn of(nodes: usize) -> Self {
+        Self { rules: Candidacy::new(Quorum::of(nodes).expect("a few nodes")), nodes }
+    }
+
+    fn ask(&mut self, nodes: NodeSet, yielding: bool, second: u64) {
+        assert_eq!(self.rules.ask(nodes, yielding, at(second)), at(second));
+    }
+
+    fn ask_all(&mut self, second: u64) {
+        self.ask(all(self.nodes), false, second);
+    }
+
+    fn done(&mut self, node: usize, sent: u64) {
+        self.rules.answered(node);
+        self.rules.granted(node, at(sent));
+    }
+
+    fn queued_at(&mut self, node: usize, sent: u64, number: u64, free_at: u64) {
+        self.rules.answered(node);
+        let queueing = Queueing { number, free_at: Some(at(free_at)), told: true };
+        self.rules.queued(node, at(sent), queueing);
+    }
+
+    fn queued(&mut self, node: usize, sent: u64) {
+        self.queued_at(node, sent, NUMBER, sent + 60);
+    }
+
+    fn step(&self, second: u64) -> Step {
+        self.rules.step(&TERMS, Duration::ZERO, at(second))
+    }
+}
+
+#[test]
+fn a_majority_wins_and_nothing_less() {
+    for nodes in 1..=9 {
+        let enough = Quorum::of(nodes).expect("a few nodes").enough();
+        let mut candidate = Candidate::of(nodes);
+        candidate.ask_all(1);
+        for node in 0..nodes {
+            assert_eq!(candidate.rules.votes(), node);
+            let expected = if node < enough { Step::Pending } else { won(1) };
+            assert_eq!(candidate.step(2), expected, "{node} of {nodes}");
+            candidate.done(node, 1);
+        }
+        candidate.rules.granted(nodes, at(1));
+        assert_eq!(candidate.rules.votes(), nodes, "there is no such node");
+    }
+}
+
+#[test]
+fn the_lease_counts_from_the_oldest_request_of_the_best_majority() {
+    let mut candidate = Candidate::of(5);
+    for (node, sent) in [(4, 1), (1, 3), (3, 5), (0, 7), (2, 9)] {
+        candidate.ask(set(&[node]), false, 10 + sent);
+        candidate.done(node, 10 + sent);
+    }
+    assert_eq!(candidate.step(20), won(15));
+    // An earlier request changes nothing, a later one does.
+    candidate.rules.granted(3, at(11));
+    assert_eq!(candidate.step(20), won(15));
+    candidate.rules.granted(1, at(18));
+    assert_eq!(candidate.step(20), won(17));
+}
+
+#[test]
+fn what_is_about_to_end_is_renewed_first_and_once() {
+    let mut candidate = Candidate::of(3);
+    candidate.ask_all(0);
+    (0..3).for_each(|node| candidate.queued(node, 0));
+    candidate.rules.granted(0, at(0));
+    candidate.rules.granted(1, at(0));
+    // With half of it left it is good enough.
+    assert_eq!(candidate.step(44), won(0));
+    assert_eq!(candidate.step(45), asks(all(3)));
+    candidate.ask_all(50);
+    assert_eq!(candidate.step(50), Step::Pending);
+    candidate.done(0, 50);
+    assert_eq!(candidate.step(51), Step::Pending, "the second is still to answer");
+    candidate.done(1, 50);
+    assert_eq!(candidate.step(51), won(50));
+
+    // A node that does not answer keeps what it granted: what is left of that has to do.
+    let mut candidate = Candidate::of(3);
+    candidate.ask_all(0);
+    (0..3).for_each(|node| candidate.queued(node, 0));
+    candidate.rules.granted(0, at(0));
+    candidate.rules.granted(1, at(0));
+    candidate.ask_all(50);
+    candidate.done(0, 50);
+    candidate.rules.missed(1);
+    candidate.queued(2, 50);
+    assert_eq!(candidate.step(51), won(0));
+    // Once it has run out it is given up, and not asked for again and again.
+    assert_eq!(candidate.step(90), yields(set(&[0, 1])));
+    candidate.ask(set(&[0, 1]), true, 90);
+    candidate.done(0, 90);
+    candidate.rules.missed(1);
+    assert_eq!(candidate.step(91), Step::Until(at(110)));
+}
+
+#[test]
+fn nothing_is_asked_without_end_when_nobody_answers() {
+    let mut candidate = Candidate::of(3);
+    candidate.ask_all(0);
+    (0..3).for_each(|node| candidate.done(node, 0));
+    let mut asked = 0;
+    while let Step::Ask { nodes, yielding } = candidate.step(200) {
+        let _ = candidate.rules.ask(nodes, yielding, at(200));
+        (0..3).for_each(|node| candidate.rules.missed(node));
+        asked += 1;
+        assert!(asked <= 2);
+    }
+    assert_eq!(candidate.step(200), Step::Unreachable);
+}
+
+#[test]
+fn more_may_be_asked_for_than_half_of_a_lease() {
+    let mut candidate = Candidate::of(1);
+    candidate.ask_all(0);
+    candidate.done(0, 0);
+    let step = |candidate: &Candidate, least, now| {
+        candidate.rules.step(&TERMS, Duration::from_secs(least), at(now))
+    };
+    assert_eq!(step(&candidate, 80, 9), won(0));
+    assert_eq!(step(&candidate, 80, 10), yields(set(&[0])), "it was just asked for");
+    assert_eq!(step(&candidate, 80, 60), asks(all(1)));
+    assert_eq!(step(&candidate, 10, 60), asks(all(1)));
+}
+
+#[test]
+fn tickets_that_differ_are_settled_on_the_highest_number() {
+    let mut candidate = Candidate::of(5);
+    assert_eq!(candidate.rules.number(), None);
+    candidate.ask_all(0);
+    candidate.done(0, 0);
+    for (node, number) in [(1, 5), (2, 7), (3, 6), (4, 7)] {
+        assert_eq!(candidate.step(1), Step::Pending);
+        candidate.queued_at(node, 0, number, 60);
+    }
+    assert_eq!(candidate.rules.number(), Some(7));
+    // Before anything is offered to whoever stands before us.
+    assert_eq!(candidate.step(1), asks(set(&[1, 3])));
+    candidate.ask(set(&[1, 3]), false, 2);
+    candidate.queued_at(1, 2, 7, 60);
+    assert_eq!(candidate.step(2), Step::Pending);
+    candidate.queued_at(3, 2, 7, 60);
+    assert_eq!(candidate.step(2), yields(set(&[0])));
+}
+
+#[test]
+fn a_minority_is_offered_to_others_once_for_each_look() {
+    let mut candidate = Candidate::of(3);
+    for look in [0, 10] {
+        candidate.ask_all(look);
+        candidate.done(0, look);
+        candidate.queued(1, look);
+        candidate.queued(2, look);
+        assert_eq!(candidate.step(look), yields(set(&[0])));
+        candidate.ask(set(&[0]), true, look + 1);
+        assert_eq!(candidate.rules.votes(), 0, "it does not count any more");
+        assert_eq!(candidate.step(look + 1), Step::Pending);
+        candidate.done(0, look + 1);
+        // Nobody stood before us. Either of the others is enough.
+        assert_eq!(candidate.step(look + 1), Step::Until(at(look + 60)));
+        // To look at some nodes only is no reason to offer it again.
+        candidate.ask(set(&[1]), false, look + 2);
+        candidate.queued(1, look + 2);
+        assert_eq!(candidate.step(look + 2), Step::Until(at(look + 60)));
+    }
+}
+
+#[test]
+fn word_of_grants_from_before_an_offer_is_void() {
+    for answered in [true, false] {
+        let mut candidate = Candidate::of(3);
+        candidate.ask_all(0);
+        candidate.done(0, 0);
+        candidate.queued(1, 0);
+        candidate.queued(2, 0);
+        candidate.ask(set(&[0]), true, 5);
+        candidate.rules.granted(1, at(0));
+        candidate.rules.granted(0, at(0));
+        candidate.rules.granted(0, at(4));
+        assert_eq!(candidate.rules.votes(), 1, "it was offered to others since");
+        if answered {
+            candidate.queued(0, 5);
+        } else {
+            // The answer got lost, and all were asked again.
+            candidate.rules.missed(0);
+            candidate.ask_all(6);
+            candidate.rules.granted(0, at(4));
+        }
+        candidate.rules.granted(0, at(4));
+        assert_eq!(candidate.rules.votes(), 1);
+        // What has seen the offer counts: nobody took it, or has given it back.
+        candidate.rules.granted(0, at(5));
+        assert_eq!(candidate.rules.votes(), 2);
+    }
+}
+
+#[test]
+fn what_was_asked_at_the_same_moment_as_an_offer_is_told_from_it() {
+    let mut candidate = Candidate::of(3);
+    let asked = candidate.rules.ask(all(3), false, at(7));
+    (0..3).for_each(|node| candidate.rules.answered(node));
+    let offered = candidate.rules.ask(set(&[0]), true, at(7));
+    assert!(asked < offered && offered < at(7).after(Duration::from_nanos(2)));
+    candidate.rules.granted(0, asked);
+    assert_eq!(candidate.rules.votes(), 0);
+    candidate.rules.granted(0, offered);
+    assert_eq!(candidate.rules.votes(), 1);
+    // A clock that goes on is followed.
+    assert_eq!(candidate.rules.ask(all(3), false, at(8)), at(8));
+}
+
+#[test]
+fn word_that_overtakes_the_answer_before_it_stands() {
+    let mut candidate = Candidate::of(1);
+    candidate.ask_all(5);
+    candidate.rules.granted(0, at(5));
+    candidate.queued(0, 5);
+    assert_eq!(candidate.step(6), won(5));
+    candidate.ask_all(60);
+    candidate.queued(0, 60);
+    assert_eq!(candidate.rules.votes(), 0, "it ran out, and another has it");
+}
+
+#[test]
+fn a_node_that_cannot_be_asked_keeps_what_it_granted() {
+    let mut candidate = Candidate::of(3);
+    candidate.ask_all(0);
+    candidate.done(0, 0);
+    candidate.queued(1, 0);
+    candidate.queued(2, 0);
+    candidate.ask_all(10);
+    (0..3).for_each(|node| candidate.rules.missed(node));
+    assert_eq!(candidate.rules.votes(), 1);
+    candidate.rules.granted(1, at(10));
+    assert_eq!(candidate.step(11), won(0));
+}
+
+#[test]
+fn it_rests_until_a_majority_can_be_free() {
+    let mut candidate = Candidate::of(5);
+    candidate.ask_all(0);
+    for (node, free_at) in [(0, 50), (1, 20), (2, 40), (3, 10), (4, 30)] {
+        candidate.queued_at(node, 0, NUMBER, free_at);
+    }
+    assert_eq!(candidate.step(1), Step::Until(at(30)));
+    candidate.rules.missed(3);
+    assert_eq!(candidate.step(1), Step::Until(at(40)), "that one cannot be asked");
+    // With one granted, and kept, two others are enough.
+    candidate.rules.granted(1, at(0));
+    candidate.ask(set(&[1]), true, 2);
+    candidate.done(1, 2);
+    assert_eq!(candidate.step(2), Step::Until(at(40)));
+}
+
+#[test]
+fn a_place_is_kept_though_the_record_lasts_for_longer() {
+    let mut candidate = Candidate::of(1);
+    candidate.ask_all(5);
+    candidate.queued_at(0, 5, NUMBER, 10_000);
+    assert_eq!(candidate.step(6), Step::Until(at(205)), "two leases");
+    let queueing = Queueing { number: NUMBER, free_at: None, told: true };
+    candidate.rules.queued(0, at(5), queueing);
+    assert_eq!(candidate.step(6), Step::Until(at(205)));
+    let short = Terms { ttl: Duration::from_millis(100), ..TERMS };
+    let step = candidate.rules.step(&short, Duration::ZERO, at(6));
+    assert_eq!(step, Step::Until(at(7)), "or two seconds");
+}
+
+#[test]
+fn where_no_word_is_sent_and_where_nobody_answers_it_asks_again() {
+    let mut candidate = Candidate::of(3);
+    candidate.ask_all(0);
+    candidate.queued(0, 0);
+    let silent = Queueing { number: NUMBER, free_at: Some(at(60)), told: false };
+    for node in [1, 2] {
+        candidate.rules.answered(node);
+        candidate.rules.queued(node, at(0), silent);
+    }
+    assert_eq!(candidate.step(1), Step::Poll, "one that sends word is not enough");
+    candidate.queued(1, 0);
+    assert_eq!(candidate.step(1), Step::Until(at(60)));
+    candidate.rules.missed(0);
+    assert_eq!(candidate.step(1), Step::Poll);
+    candidate.rules.missed(1);
+    assert_eq!(candidate.step(1), Step::Unreachable);
+}

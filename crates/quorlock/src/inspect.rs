@@ -1,0 +1,119 @@
+//! Looking at locks from outside, and taking them away.
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+
+use crate::Error;
+use crate::drive::{ForceRound, InspectRound, ListRound, NodeRelease, Status, Verdict};
+use crate::error::{NodeAnswer, NodeAnswers};
+use crate::locker::Locker;
+use crate::name::Name;
+use crate::node::Failure;
+
+/// So many locks are looked at at once.
+const LOOKS_AT_ONCE: usize = 64;
+
+impl Locker {
+    /// Asks every node who holds a lock. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for a name that no lock can have. What went wrong at a node stands in the
+    /// status.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost by dropping it.
+    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Status, Error> {
+        let round = InspectRound::start(self.core(), Name::new(name)?);
+        Ok(poll_fn(|cx| round.poll(cx)).await)
+    }
+
+    /// All locks that are not free, in the order of their names. Changes nothing.
+    ///
+    /// On Redis that goes through all keys of the database, a few hundred at a time, so that nobody
+    /// else has to wait for it. Locks that are taken or freed meanwhile may be missing. So are those
+    /// that other Redlock libraries hold, whose keys look like any others: [`inspect`](Self::inspect)
+    /// shows them by name.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`]: so many nodes could not be asked that a lock may be missing.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost by dropping it.
+    pub async fn list(&self) -> Result<Vec<Status>, Error> {
+        let core = self.core();
+        let mut names = BTreeSet::new();
+        let mut failures = Vec::new();
+        for node in 0..core.nodes.len() {
+            if let Err(failure) = self.list_node(node, &mut names).await? {
+                failures.push(NodeAnswer { node: core.label(node), failure: Some(failure) });
+            }
+        }
+        // A lock that is held is on a majority, so on one of so many nodes.
+        let (need, have) = (core.quorum.too_many(), core.nodes.len() - failures.len());
+        if have < need {
+            return Err(Error::NoQuorum {
+                verb: "listed their locks".into(),
+                have,
+                need,
+                nodes: core.quorum.nodes(),
+                answers: NodeAnswers(failures),
+            });
+        }
+        let mut locks = Vec::new();
+        let mut names = names.into_iter();
+        loop {
+            let rounds = names.by_ref().take(LOOKS_AT_ONCE);
+            let rounds: Vec<_> = rounds.map(|name| InspectRound::start(core, name)).collect();
+            if rounds.is_empty() {
+                return Ok(locks);
+            }
+            for round in rounds {
+                let status = poll_fn(|cx| round.poll(cx)).await;
+                if status.verdict() != Verdict::Free {
+                    locks.push(status);
+                }
+            }
+        }
+    }
+
+    async fn list_node(
+        &self,
+        node: usize,
+        names: &mut BTreeSet<Name>,
+    ) -> Result<Result<(), Failure>, Error> {
+        let mut from = Vec::new();
+        loop {
+            let round = ListRound::start(self.core(), Name::new("-")?, node, from);
+            match poll_fn(|cx| round.poll(cx)).await {
+                Ok(listed) => {
+                    names.extend(listed.names);
+                    match listed.next {
+                        Some(next) => from = next,
+                        None => return Ok(Ok(())),
+                    }
+                }
+                Err(failure) => return Ok(Err(failure)),
+            }
+        }
+    }
+
+    /// Takes a lock away from whoever holds it: for people, when a holder is known to be gone or out
+    /// of order.
+    ///
+    /// **The holder is not asked.** It learns of its loss when it next extends the lock, and may work
+    /// on until then while somebody else has it.
+    ///
+    /// What `seen` shows is dropped on every node, or passed on to whoever waits, as a release would.
+    /// A record that somebody else has got in the meantime is left alone. The lock may be one of
+    /// another library. Returns what became of it on each node.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`]: too few nodes answered; what the others hold ends by itself.
+    ///
+    /// # Cancel safety
+    /// Dropping it takes nothing back: the nodes have been asked when this is first polled.
+    pub async fn force_release(&self, seen: &Status) -> Result<Vec<NodeRelease>, Error> {
+        let round = ForceRound::start(self.core(), seen);
+        poll_fn(|cx| round.poll(cx)).await
+    }
+}

@@ -1,0 +1,16 @@
+-- Drops a lock whoever's it is, or passes it on to the first in its queue, if its holder is the one
+-- that was seen. Stands behind pass_on.lua.
+--
+-- KEYS[1]  the lock
+-- ARGV[1]  the holder: '#' and the first 8 hexadecimal digits of the SHA-1 of its token
+-- Replies  1 it was his, and is free or another's now
+--          0 there is none, or somebody else's: it was not changed
+--
+-- A user without rights to queues still breaks: to him every queue is empty.
+local token = redis.call('GET', KEYS[1])
+if not token or '#' .. redis.sha1hex(token):sub(1, 8) ~= ARGV[1] then
+  return 0
+end
+redis.pcall('DEL', KEYS[1] .. ':quorlock:holder')
+pass_on(KEYS[1], '')
+return 1

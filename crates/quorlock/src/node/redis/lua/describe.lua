@@ -1,0 +1,20 @@
+-- Keeps a note about the holder of a lock beside it, if the lock is ours:
+--   LOCK:quorlock:holder  a string: "#DIGEST NOTE", with the digest of the holder's token
+-- It is not removed when the lock runs out or is taken by another: the digest tells that it is old.
+--
+-- KEYS[1]  the lock
+-- ARGV[1]  our token
+-- ARGV[2]  what to keep; '' to remove it
+-- ARGV[3]  how long to keep it, in ms
+-- Replies  1 it was ours, and the note is there or gone
+--          0 there is none, or somebody else's: nothing was changed
+local note = KEYS[1] .. ':quorlock:holder'
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return 0
+end
+if ARGV[2] == '' then
+  redis.call('DEL', note)
+else
+  redis.call('SET', note, ARGV[2], 'PX', ARGV[3])
+end
+return 1

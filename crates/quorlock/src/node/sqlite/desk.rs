@@ -1,0 +1,487 @@
+//! Where calls are served: the open file, and what this client has in its queues.
+//!
+//! One thread at a time. It may be the caller's own, if nobody else is at it and no other process
+//! writes at this moment, or else the worker's.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+
+use rusqlite::Connection;
+use tokio::io::Interest;
+use tokio::net::UnixDatagram;
+use tokio::sync::oneshot;
+
+use super::connect::OpenFile;
+use super::error::{Trouble, broken, rejected};
+use super::queue::{Queue, Tickets, Word};
+use super::sweep::Broom;
+use super::verbs::{BEGIN, COMMIT, Verbs};
+use super::wake::{Ear, Switchboard};
+use crate::locked::locked;
+use crate::node::{Answer, Call, ClientId, Grant, Inbox, Verb};
+use crate::runtime::Runtime;
+
+/// Whoever finds so many words at once looks at all of his tickets: there may have been no room for
+/// more. The kernel has room for eleven unless it is told otherwise.
+pub(super) const MAY_BE_FULL: usize = 8;
+
+/// The desk, for all who may come to it.
+pub(super) struct Desk {
+    /// `None` while the file is not open.
+    open: Mutex<Option<Open>>,
+    /// Word may have come while somebody else was at the desk, who has to look when he is done.
+    word_came: AtomicBool,
+    listener: Mutex<Option<(usize, Weak<dyn Inbox>)>>,
+    runtime: Arc<dyn Runtime>,
+    client: ClientId,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: OpenFile,
+    switchboard: Switchboard,
+    ear: Option<Ear>,
+    tickets: Tickets,
+    /// Grants whose new holders went before they could be told.
+    unheard: Vec<(Vec<u8>, Vec<u8>)>,
+    broom: Broom,
+}
+
+/// What came of some calls, once it is in the file.
+#[derive(Debug, Default)]
+struct Outcome {
+    answers: Vec<Answer>,
+    grants: Vec<Grant>,
+}
+
+impl Desk {
+    pub(super) fn new(runtime: &Arc<dyn Runtime>, client: ClientId) -> Self {
+        Self {
+            open: Mutex::new(None),
+            word_came: AtomicBool::new(false),
+            listener: Mutex::new(None),
+            runtime: Arc::clone(runtime),
+            client,
+        }
+    }
+
+    pub(super) fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+        if client == self.client {
+            *locked(&self.listener) = Some((node, inbox));
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        locked(&self.open).is_some()
+    }
+
+    /// Opens it with a file that is fit to keep locks.
+    pub(super) fn open(&self, file: OpenFile) {
+        let open = Open {
+            switchboard: Switchboard::beside(file.path()),
+            file,
+            ear: None,
+            tickets: Tickets::default(),
+            unheard: Vec::new(),
+            broom: Broom::default(),
+        };
+        *locked(&self.open) = Some(open);
+    }
+
+    /// Closes the file.
+    pub(super) fn close(&self) {
+        let open = locked(&self.open).take();
+        drop(open);
+    }
+
+    /// Serves a call on the thread of its caller, which costs a fraction of what it takes to wake
+    /// another. It does not wait for anything: `Err` if it would have to, and the call has not run.
+    ///
+    /// `in_order` says whether all calls before it have run.
+    pub(super) fn serve_at_once(
+        self: &Arc<Self>,
+        call: Call,
+        in_order: impl FnOnce() -> bool,
+    ) -> Result<(), Call> {
+        let open = match self.open.try_lock() {
+            Ok(open) => open,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(call),
+        };
+        // Asked behind the lock: whoever comes later finds it taken, and queues up.
+        if open.is_none() || !in_order() {
+            return Err(call);
+        }
+        match self.serve_with(open, std::slice::from_ref(&call)) {
+            Ok(mut answers) => {
+                call.answer(answers.remove(0));
+                Ok(())
+            }
+            Err(Trouble::Busy | Trouble::Closed) => Err(call),
+            Err(Trouble::Failed(why)) => {
+                call.answer(Answer::Failed(why));
+                Ok(())
+            }
+        }
+    }
+
+    /// Does what the calls ask for, in order and in one transaction. All of it is in the file when
+    /// this returns, or nothing.
+    pub(super) fn serve<'a>(
+        self: &Arc<Self>,
+        calls: impl IntoIterator<Item = &'a Call>,
+    ) -> Result<Vec<Answer>, Trouble> {
+        self.serve_with(locked(&self.open), calls)
+    }
+
+    fn serve_with<'a>(
+        self: &Arc<Self>,
+        mut open: MutexGuard<'_, Option<Open>>,
+        calls: impl IntoIterator<Item = &'a Call>,
+    ) -> Result<Vec<Answer>, Trouble> {
+        let Some(desk) = open.as_mut() else { return Err(Trouble::Closed) };
+        let outcome = desk.serve(self, calls);
+        let closed = match outcome {
+            Ok(_) | Err(Trouble::Busy) => None,
+            // Closing it rolls back what was begun.
+            Err(Trouble::Closed | Trouble::Failed(_)) => open.take(),
+        };
+        drop(open);
+        if closed.is_some_and(|closed| !closed.tickets.is_empty()) {
+            self.tell(|node, inbox| inbox.interrupted(node));
+        }
+        let answers = outcome.map(|Outcome { answers, grants }| {
+            self.report(grants);
+            answers
+        });
+        if self.word_came.load(Ordering::SeqCst) {
+            self.look();
+        }
+        answers
+    }
+
+    /// Something has arrived for this client: looks into the file whose turn it is.
+    fn look(self: &Arc<Self>) {
+        // Whoever is at the desk sees this when he is done, if he did not before.
+        self.word_came.store(true, Ordering::SeqCst);
+        while self.word_came.load(Ordering::SeqCst) {
+            let Ok(mut open) = self.open.try_lock() else { return };
+            self.word_came.store(false, Ordering::SeqCst);
+            let Some(desk) = open.as_mut() else { return };
+            let grants = desk.look(self);
+            drop(open);
+            match grants {
+                Ok(grants) => self.report(grants),
+                Err(_) => self.tell(|node, inbox| inbox.interrupted(node)),
+            }
+        }
+    }
+
+    fn report(&self, grants: Vec<Grant>) {
+        for grant in grants {
+            self.tell(|node, inbox| inbox.granted(node, grant));
+        }
+    }
+
+    /// Nothing is locked while the listener is told: it may submit calls.
+    fn tell(&self, tell: impl FnOnce(usize, &dyn Inbox)) {
+        let listener = locked(&self.listener).clone();
+        if let Some((node, inbox)) = listener
+            && let Some(inbox) = inbox.upgrade()
+        {
+            tell(node, &*inbox);
+        }
+    }
+
+    fn is_listened_to(&self) -> bool {
+        locked(&self.listener).as_ref().is_some_and(|(_, inbox)| inbox.strong_count() > 0)
+    }
+}
+
+impl Open {
+    fn serve<'a>(
+        &mut self,
+        desk: &Arc<Desk>,
+        calls: impl IntoIterator<Item = &'a Call>,
+    ) -> Result<Outcome, Trouble> {
+        if !self.file.is_current() {
+            return Err(Trouble::Closed);
+        }
+        self.file.connection.prepare_cached(BEGIN)?.execute([])?;
+        let mut words = Vec::new();
+        let outcome = self.outcome(desk, calls, &mut words);
+        let mut outcome = outcome.map_err(|error| rejected(&error))?;
+        commit(&self.file.connection)?;
+        if !words.is_empty() {
+            outcome.grants.extend(self.send(desk, words));
+        }
+        Ok(outcome)
+    }
+
+    fn outcome<'a>(
+        &mut self,
+        desk: &Arc<Desk>,
+        calls: impl IntoIterator<Item = &'a Call>,
+        words: &mut Vec<Word>,
+    ) -> rusqlite::Result<Outcome> {
+        let Self { file, switchboard, ear, tickets, unheard, broom } = self;
+        let mut outcome = Outcome::default();
+        let mut verbs = Verbs {
+            connection: &file.connection,
+            now: desk.runtime.now(),
+            me: desk.client,
+            switchboard,
+        };
+        look(ear.as_ref(), tickets, &verbs, &mut outcome.grants)?;
+        let told = &mut |verbs: &mut Verbs<'_>| can_be_told(ear, file, desk, verbs);
+        let mut queue = Queue { tickets, told, words };
+        for (name, token) in unheard.drain(..) {
+            queue.take_back(&mut verbs, &name, &token)?;
+        }
+        let (mut grants, mut near) = (0, None);
+        for call in calls {
+            let request = call.request();
+            let answer = verbs.answer(&request, &mut queue)?;
+            let granted = matches!(
+                (&request.verb, &answer),
+                (Verb::Acquire { .. } | Verb::Wait { .. }, Answer::Done)
+            );
+            if granted {
+                grants += 1;
+                near = Some(call);
+            }
+            outcome.answers.push(answer);
+        }
+        if let Some(near) = near {
+            broom.after(grants, near.request().name.as_bytes(), &mut verbs)?;
+        }
+        Ok(outcome)
+    }
+
+    /// The grants are in the file: tells the new holders. A holder who went since he was called
+    /// cannot be told, and the next one gets the lock. Returns what was found to be ours meanwhile.
+    fn send(&mut self, desk: &Arc<Desk>, words: Vec<Word>) -> Vec<Grant> {
+        for Word { peer, waiter, name, token } in words {
+            if !peer.tell(waiter) {
+                self.unheard.push((name, token));
+            }
+        }
+        if self.unheard.is_empty() {
+            return Vec::new();
+        }
+        // If it cannot be done now, the next call that comes here does it, or else the record ends
+        // by itself. The calls that led here have run in any case.
+        self.serve(desk, []).map(|outcome| outcome.grants).unwrap_or_default()
+    }
+
+    /// A look without a call. It reads only, so that it waits for nobody.
+    fn look(&mut self, desk: &Desk) -> rusqlite::Result<Vec<Grant>> {
+        let mut grants = Vec::new();
+        let verbs = Verbs {
+            connection: &self.file.connection,
+            now: desk.runtime.now(),
+            me: desk.client,
+            switchboard: &mut self.switchboard,
+        };
+        look(self.ear.as_ref(), &mut self.tickets, &verbs, &mut grants)?;
+        Ok(grants)
+    }
+}
+
+fn commit(connection: &Connection) -> Result<(), Trouble> {
+    let commit = connection.prepare_cached(COMMIT).and_then(|mut commit| commit.execute([]));
+    commit.map(drop).map_err(|error| Trouble::Failed(broken(&error)))
+}
+
+/// Looks up what word has come for.
+fn look(
+    ear: Option<&Ear>,
+    tickets: &mut Tickets,
+    verbs: &Verbs<'_>,
+    grants: &mut Vec<Grant>,
+) -> rusqlite::Result<()> {
+    let Some(ear) = ear.filter(|_| !tickets.is_empty()) else { return Ok(()) };
+    let mut waiters: Vec<u64> = ear.words().collect();
+    if waiters.len() >= MAY_BE_FULL {
+        waiters.extend(tickets.waiters());
+    }
+    for waiter in waiters {
+        grants.extend(tickets.look(verbs, waiter)?);
+    }
+    Ok(())
+}
+
+/// Makes sure that others can call this client, as they will have to.
+fn can_be_told(
+    ear: &mut Option<Ear>,
+    file: &OpenFile,
+    desk: &Arc<Desk>,
+    verbs: &mut Verbs<'_>,
+) -> bool {
+    if !desk.is_listened_to() {
+        return false;
+    }
+    if ear.as_ref().is_some_and(|ear| ear.can_be_called(verbs.switchboard)) {
+        return true;
+    }
+    // What is left of an old one must not be in the way.
+    *ear = None;
+    let made = verbs.switchboard.listen(desk.client, file.path()).and_then(|(made, ended)| {
+        let socket = made.socket()?;
+        desk.runtime.spawn(Box::pin(hear(socket, ended, Arc::downgrade(desk))));
+        Ok(made)
+    });
+    match made {
+        Ok(made) => {
+            *ear = Some(made);
+            true
+        }
+        Err(error) => {
+            tracing::warn!(file = %file.path().display(), "waiters have to poll: {error}");
+            false
+        }
+    }
+}
+
+/// Looks whenever something arrives, until the ear is gone.
+async fn hear(
+    socket: std::os::unix::net::UnixDatagram,
+    mut ended: oneshot::Receiver<()>,
+    desk: Weak<Desk>,
+) {
+    let Ok(socket) = UnixDatagram::from_std(socket) else { return };
+    loop {
+        tokio::select! {
+            _ = &mut ended => return,
+            ready = socket.readable() => if ready.is_err() { return },
+        }
+        let Some(desk) = desk.upgrade() else { return };
+        // The look reads all that is there, by the other handle of the socket. What arrives after
+        // that is told again.
+        let _empty: std::io::Result<()> = socket.try_io(Interest::READABLE, || {
+            desk.look();
+            Err(std::io::ErrorKind::WouldBlock.into())
+        });
+    }
+}
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::address::Address;
+    use super::*;
+    use crate::name::Name;
+    use crate::node::{Failure, Request, Round, Setting, Ticket, TicketNumber};
+    use crate::runtime::{Moment, TokioRuntime};
+    use crate::settings::Settings;
+    use crate::token::Token;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    /// Somebody who asks for a lock, and does not care for the answer.
+    struct Asking {
+        name: Name,
+        token: Token,
+        sent: Moment,
+        ticket: Option<Ticket>,
+    }
+
+    impl Round for Asking {
+        fn request(&self, _node: usize) -> Request<'_> {
+            let token = &self.token;
+            let verb = match self.ticket {
+                Some(ticket) => Verb::Wait { token, ttl: TTL, ticket, yielding: false },
+                None => Verb::Release { token, until: None },
+            };
+            Request { name: &self.name, sent: self.sent, verb }
+        }
+
+        fn cast(self: Arc<Self>, _node: usize, _answer: Answer) {}
+        fn overdue(self: Arc<Self>, _node: usize, _why: Failure) {}
+    }
+
+    struct Deaf;
+
+    impl Inbox for Deaf {
+        fn granted(&self, _node: usize, _grant: Grant) {}
+        fn interrupted(&self, _node: usize) {}
+    }
+
+    fn desk(url: &str) -> (Arc<Desk>, Arc<Deaf>) {
+        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
+        let client = ClientId::random(&*runtime);
+        let (settings, servers) = (Settings::default(), Arc::default());
+        let setting = Setting { settings, runtime, servers, client };
+        let address = Address::parse(0, url).unwrap();
+        let desk = Arc::new(Desk::new(&setting.runtime, client));
+        let deaf = Arc::new(Deaf);
+        desk.listen(client, 0, Arc::downgrade(&deaf) as Weak<dyn Inbox>);
+        desk.open(OpenFile::open(&address, &setting).unwrap());
+        (desk, deaf)
+    }
+
+    fn call(desk: &Desk, token: Token, waiter: Option<u64>) -> Call {
+        let number = TicketNumber::New(1);
+        let ticket = waiter.map(|waiter| Ticket { client: desk.client, waiter, number });
+        let sent = desk.runtime.now();
+        Call::new(Arc::new(Asking { name: Name::new("a").unwrap(), token, sent, ticket }), 0)
+    }
+
+    /// It was there when the record became its own, and not any more when it was to be told.
+    #[tokio::test]
+    async fn whoever_dies_before_the_word_comes_does_not_keep_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("locks.db").display());
+        let desks = [desk(&url), desk(&url), desk(&url)];
+        let tokens = [(); 3].map(|()| Token::random(&TokioRuntime::current()));
+        for ((desk, _), token) in desks.iter().zip(tokens) {
+            desk.serve([&call(desk, token, Some(1))]).unwrap();
+        }
+        let [(here, _), (dead, _), (next, _)] = &desks;
+        let holder = || {
+            let open = locked(&here.open);
+            let holder = "SELECT token FROM lock WHERE name = x'61'";
+            let connection = &open.as_ref().unwrap().file.connection;
+            connection.query_row(holder, [], |row| row.get::<_, Vec<u8>>(0)).unwrap()
+        };
+        {
+            let mut open = locked(&here.open);
+            let open = open.as_mut().unwrap();
+            open.file.connection.execute_batch(BEGIN).unwrap();
+            let mut words = Vec::new();
+            let release = call(here, tokens[0], None);
+            open.outcome(here, [&release], &mut words).unwrap();
+            open.file.connection.execute_batch(COMMIT).unwrap();
+            dead.close();
+            open.send(here, words);
+        }
+        assert_eq!(holder(), *tokens[2].text());
+        let grants = locked(&next.open).as_mut().unwrap().look(next).unwrap();
+        assert_eq!(grants.len(), 1);
+    }
+
+    /// Whoever was at the desk when word came has not seen it.
+    #[tokio::test]
+    async fn word_that_comes_while_the_desk_is_taken_is_looked_at_after_that() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("locks.db").display());
+        let ((here, _), (there, _deaf)) = (desk(&url), desk(&url));
+        let tokens = [(); 2].map(|()| Token::random(&TokioRuntime::current()));
+        here.serve([&call(&here, tokens[0], Some(1))]).unwrap();
+        there.serve([&call(&there, tokens[1], Some(1))]).unwrap();
+        let taken = locked(&there.open);
+        here.serve([&call(&here, tokens[0], None)]).unwrap();
+        there.look();
+        assert!(there.word_came.load(Ordering::SeqCst));
+        assert!(there.serve_with(taken, []).is_ok());
+        assert!(!there.word_came.load(Ordering::SeqCst));
+        assert!(locked(&there.open).as_ref().unwrap().tickets.is_empty(), "it is told");
+    }
+}

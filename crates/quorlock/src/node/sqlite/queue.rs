@@ -1,0 +1,298 @@
+//! Who waits for a lock, in the order of their turns.
+//!
+//! A ticket stays in the file until it is served, given up, or found to be of a process that is
+//! gone. Who writes a grant has made sure, in the same transaction, that the process is there.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension, Row, params};
+
+use super::verbs::{Verbs, moment, nanos};
+use super::wake::Peer;
+use crate::name::Name;
+use crate::node::{Answer, ClientId, Grant, Queued, Request, Ticket, TicketNumber};
+use crate::runtime::Moment;
+use crate::token::Token;
+
+/// By number and token, so that two tickets with one number stand in the same order everywhere.
+/// `ttl_ns` and `sent_ns` are always of one request, the latest.
+pub(super) const SCHEMA: &str = "
+    CREATE TABLE ticket(
+        name BLOB NOT NULL, number INTEGER NOT NULL, token BLOB NOT NULL, client INTEGER NOT NULL,
+        waiter INTEGER NOT NULL, ttl_ns INTEGER NOT NULL, sent_ns INTEGER NOT NULL,
+        PRIMARY KEY(name, number, token)
+    ) WITHOUT ROWID;";
+
+const ANYBODY: &str = "SELECT 1 FROM ticket WHERE name = ?1 LIMIT 1";
+const COUNT: &str = "SELECT count(*) FROM ticket WHERE name = ?1";
+const FIRST: &str = "
+    SELECT number, token, client, waiter, ttl_ns, sent_ns FROM ticket WHERE name = ?1
+    ORDER BY number, token LIMIT 1";
+const LAST: &str =
+    "SELECT number FROM ticket WHERE name = ?1 ORDER BY number DESC, token DESC LIMIT 1";
+const JOIN: &str = "
+    INSERT INTO ticket(name, number, token, client, waiter, ttl_ns, sent_ns)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+const LEAVE: &str =
+    "DELETE FROM ticket WHERE name = ?1 AND token = ?2 RETURNING number, client, waiter";
+const REMOVE: &str = "DELETE FROM ticket WHERE name = ?1 AND number = ?2 AND token = ?3";
+const IS_THERE: &str = "SELECT 1 FROM ticket WHERE name = ?1 AND token = ?2";
+
+/// The tickets of this client that are in the file, by the number of the waiter.
+#[derive(Debug, Default)]
+pub(super) struct Tickets(HashMap<u64, Standing>);
+
+#[derive(Debug, Clone)]
+struct Standing {
+    name: Name,
+    token: Token,
+    /// When the latest request with this ticket was sent.
+    sent: Moment,
+}
+
+/// Word of a grant, to be sent after the commit.
+#[derive(Debug)]
+pub(super) struct Word {
+    pub(super) peer: Peer,
+    pub(super) waiter: u64,
+    pub(super) name: Vec<u8>,
+    pub(super) token: Vec<u8>,
+}
+
+/// What one transaction does to queues.
+pub(super) struct Queue<'a> {
+    pub(super) tickets: &'a mut Tickets,
+    /// Whether word of grants to this client will come. It is found out when it is needed.
+    pub(super) told: &'a mut dyn FnMut(&mut Verbs<'_>) -> bool,
+    pub(super) words: &'a mut Vec<Word>,
+}
+
+/// Whose turn it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The turn of whoever asks: the record is left to him.
+    Mine,
+    /// Another's, who has the record and is to be told.
+    Another,
+    /// Nobody is there.
+    Nobody,
+}
+
+struct Place {
+    number: i64,
+    token: Vec<u8>,
+    client: ClientId,
+    waiter: u64,
+    ttl: Duration,
+    sent: Moment,
+}
+
+impl Place {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            number: row.get(0)?,
+            token: row.get(1)?,
+            client: ClientId(row.get::<_, i64>(2)?.cast_unsigned()),
+            waiter: row.get::<_, i64>(3)?.cast_unsigned(),
+            ttl: Duration::from_nanos(row.get::<_, i64>(4)?.try_into().unwrap_or(0)),
+            sent: moment(row.get(5)?),
+        })
+    }
+}
+
+impl Queue<'_> {
+    /// Takes a lock if it is our turn, keeps it if it is ours, or takes or keeps a place.
+    pub(super) fn wait(
+        &mut self,
+        verbs: &mut Verbs<'_>,
+        request: &Request<'_>,
+        token: &Token,
+        ttl: Duration,
+        ticket: &Ticket,
+        yielding: bool,
+    ) -> rusqlite::Result<Answer> {
+        let name = request.name.as_bytes();
+        let mut until = verbs.now.after(ttl);
+        let mut record = verbs.record(name)?;
+        if let Some(ours) = record.take_if(|record| record.token == Some(*token)) {
+            until = until.max(verbs.now.after(ours.remaining.unwrap_or_default()));
+            if !yielding {
+                verbs.store(name, &token.text(), until)?;
+                self.tickets.0.remove(&ticket.waiter);
+                return Ok(Answer::Done);
+            }
+        }
+        // Whom nobody stands before needs no place.
+        let alone = record.is_none() && !anybody(verbs, name)?;
+        let mut number = 0;
+        if !alone {
+            number = self.join(verbs, request, token, ttl, ticket)?;
+            let standing =
+                Standing { name: request.name.clone(), token: *token, sent: request.sent };
+            self.tickets.0.insert(ticket.waiter, standing);
+        }
+        if record.is_none() && (alone || self.pass_on(verbs, name, Some(token))? != Turn::Another) {
+            verbs.store(name, &token.text(), until)?;
+            self.tickets.0.remove(&ticket.waiter);
+            return Ok(Answer::Done);
+        }
+        let told = ticket.client == verbs.me && (self.told)(verbs);
+        Ok(Answer::Queued(Queued { number, record, told }))
+    }
+
+    /// Takes or keeps a place, and returns its number.
+    fn join(
+        &mut self,
+        verbs: &Verbs<'_>,
+        request: &Request<'_>,
+        token: &Token,
+        ttl: Duration,
+        ticket: &Ticket,
+    ) -> rusqlite::Result<u64> {
+        let (name, text) = (request.name.as_bytes(), token.text());
+        let mine = self.leave(verbs, name, &text)?;
+        let number = match (ticket.number, mine) {
+            (TicketNumber::Agreed(number), _) => signed(number),
+            (TicketNumber::New(_), Some(mine)) => mine,
+            (TicketNumber::New(least), None) => {
+                let mut last = verbs.connection.prepare_cached(LAST)?;
+                let last = last.query_row([name], |row| row.get::<_, i64>(0)).optional()?;
+                last.map_or(signed(least), |last| last.saturating_add(1).max(signed(least)))
+            }
+        };
+        let ttl = signed(u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX));
+        let (client, waiter) = (ticket.client.0.cast_signed(), ticket.waiter.cast_signed());
+        let sent = nanos(request.sent);
+        verbs.execute(JOIN, params![name, number, &*text, client, waiter, ttl, sent])?;
+        Ok(number.cast_unsigned())
+    }
+
+    /// Gives up a place, and returns the number it had.
+    pub(super) fn leave(
+        &mut self,
+        verbs: &Verbs<'_>,
+        name: &[u8],
+        token: &[u8],
+    ) -> rusqlite::Result<Option<i64>> {
+        let mut leave = verbs.connection.prepare_cached(LEAVE)?;
+        let left = leave.query_row(params![name, token], |row| {
+            let client = ClientId(row.get::<_, i64>(1)?.cast_unsigned());
+            Ok((row.get(0)?, client, row.get::<_, i64>(2)?.cast_unsigned()))
+        });
+        let Some((number, client, waiter)) = left.optional()? else { return Ok(None) };
+        if client == verbs.me {
+            self.tickets.0.remove(&waiter);
+        }
+        Ok(Some(number))
+    }
+
+    /// Passes a record on whose new holder went before he could be told.
+    pub(super) fn take_back(
+        &mut self,
+        verbs: &mut Verbs<'_>,
+        name: &[u8],
+        token: &[u8],
+    ) -> rusqlite::Result<()> {
+        if verbs.release(name, token)? {
+            self.pass_on(verbs, name, None)?;
+        }
+        Ok(())
+    }
+
+    /// Passes a record on to the first in the queue who is still there. Otherwise there is none
+    /// that this could have changed.
+    pub(super) fn pass_on(
+        &mut self,
+        verbs: &mut Verbs<'_>,
+        name: &[u8],
+        me: Option<&Token>,
+    ) -> rusqlite::Result<Turn> {
+        loop {
+            let mut first = verbs.connection.prepare_cached(FIRST)?;
+            let Some(place) = first.query_row([name], Place::read).optional()? else {
+                return Ok(Turn::Nobody);
+            };
+            let is_me = me.is_some_and(|me| place.token == *me.text());
+            let peer = if is_me { None } else { verbs.switchboard.call(place.client).transpose() };
+            if let Some(Err(error)) = peer {
+                // Whoever can tell nobody must not empty the queue by passing everybody over.
+                tracing::warn!("waiters cannot be told of a lock that is free: {error}");
+                return Ok(Turn::Nobody);
+            }
+            verbs.execute(REMOVE, params![name, place.number, place.token])?;
+            if is_me {
+                return Ok(Turn::Mine);
+            }
+            if let Some(Ok(peer)) = peer {
+                // The record must last as long as the new holder believes, who counts from there.
+                let end = verbs.now.max(place.sent).after(place.ttl);
+                verbs.store(name, &place.token, end)?;
+                let (name, Place { token, waiter, .. }) = (name.to_vec(), place);
+                self.words.push(Word { peer, waiter, name, token });
+                return Ok(Turn::Another);
+            }
+        }
+    }
+}
+
+impl Tickets {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What a look into the file says about a waiter that word has come for.
+    pub(super) fn look(
+        &mut self,
+        verbs: &Verbs<'_>,
+        waiter: u64,
+    ) -> rusqlite::Result<Option<Grant>> {
+        let Some(Standing { name, token, sent }) = self.0.get(&waiter).cloned() else {
+            return Ok(None);
+        };
+        let name = name.as_bytes();
+        let ours = verbs.record(name)?.is_some_and(|record| record.token == Some(token));
+        if ours {
+            self.0.remove(&waiter);
+            let others = anybody(verbs, name)?;
+            return Ok(Some(Grant { waiter, sent, others }));
+        }
+        // It may be over already. Otherwise somebody cried wolf.
+        let mut is_there = verbs.connection.prepare_cached(IS_THERE)?;
+        if !is_there.exists(params![name, &*token.text()])? {
+            self.0.remove(&waiter);
+        }
+        Ok(None)
+    }
+
+    pub(super) fn waiters(&self) -> Vec<u64> {
+        self.0.keys().copied().collect()
+    }
+}
+
+/// Whether there is a queue.
+pub(super) fn anybody(verbs: &Verbs<'_>, name: &[u8]) -> rusqlite::Result<bool> {
+    verbs.connection.prepare_cached(ANYBODY)?.exists([name])
+}
+
+/// How many wait.
+pub(super) fn count(verbs: &Verbs<'_>, name: &[u8]) -> rusqlite::Result<u64> {
+    let mut count = verbs.connection.prepare_cached(COUNT)?;
+    count.query_row([name], |row| row.get::<_, u32>(0)).map(u64::from)
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::verbs::tests::read_no_more_than_they_need;
+    use super::*;
+
+    #[test]
+    fn no_queue_reads_more_than_it_needs() {
+        let all = [ANYBODY, FIRST, LAST, JOIN, LEAVE, REMOVE, IS_THERE];
+        read_no_more_than_they_need(SCHEMA, &all);
+    }
+}

@@ -1,0 +1,282 @@
+//! How processes of one machine tell each other whose turn it is.
+//!
+//! A client that waits has a socket for datagrams in a directory beside the file, named after the
+//! client. Whoever passes a lock on connects to it *before* he writes the grant: that fails if the
+//! process is gone, however it ended, and the next in the queue is tried. When the grant is in the
+//! file he sends the number of the waiter.
+//!
+//! A datagram is a hint and nothing more: whoever gets one looks into the file. So it does not matter
+//! who sends them, or that the sockets can be written to by all who can see them.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, ErrorKind};
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat};
+use tokio::sync::oneshot;
+
+use crate::node::ClientId;
+
+/// So many sockets of others are looked at when a new one is made, and removed if nobody is behind
+/// them any more.
+const SWEPT: usize = 64;
+
+/// The directory of the sockets.
+#[derive(Debug)]
+pub(super) struct Switchboard {
+    path: PathBuf,
+    /// The way to the sockets: a path to one may be longer than the name of a socket can be.
+    directory: Option<OwnedFd>,
+}
+
+/// Where word for this client arrives. Nobody finds it any more when it is dropped.
+#[derive(Debug)]
+pub(super) struct Ear {
+    client: ClientId,
+    socket: UnixDatagram,
+    directory: OwnedFd,
+    /// Dropped with the rest, which ends the task that waits for the socket.
+    _listening: oneshot::Sender<()>,
+}
+
+/// Somebody who was there a moment ago.
+#[derive(Debug)]
+pub(super) struct Peer(UnixDatagram);
+
+impl Switchboard {
+    pub(super) fn beside(file: &Path) -> Self {
+        let mut path = file.as_os_str().to_owned();
+        path.push("-wake");
+        Self { path: path.into(), directory: None }
+    }
+
+    /// Calls somebody. `None` if he is gone.
+    ///
+    /// # Errors
+    /// If this process can call nobody at all, for want of file descriptors or memory.
+    pub(super) fn call(&mut self, client: ClientId) -> io::Result<Option<Peer>> {
+        if let Some(directory) = &self.directory
+            && let Ok(peer) = connect(directory, client)
+        {
+            return Ok(Some(peer));
+        }
+        // The directory may have been made only now, or made anew.
+        self.directory = None;
+        match open(&self.path).and_then(|new| connect(self.directory.insert(new), client)) {
+            Ok(peer) => Ok(Some(peer)),
+            Err(error) if is_of_him(error.kind()) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a socket for this client; with it what ends when it is dropped.
+    pub(super) fn listen(
+        &mut self,
+        client: ClientId,
+        file: &Path,
+    ) -> io::Result<(Ear, oneshot::Receiver<()>)> {
+        make(&self.path, file)?;
+        let directory = open(&self.path)?;
+        self.directory = Some(directory.try_clone()?);
+        sweep(&directory);
+        let socket = UnixDatagram::bind(path(&directory, &client.to_string()))?;
+        socket.set_nonblocking(true)?;
+        let (listening, ended) = oneshot::channel();
+        let ear = Ear { client, socket, directory, _listening: listening };
+        // Whoever may open the file may call: the mask of this process is nobody else's business.
+        let name = client.to_string();
+        fs::set_permissions(path(&ear.directory, &name), Permissions::from_mode(0o666))?;
+        Ok((ear, ended))
+    }
+}
+
+impl Ear {
+    /// Whether others can call this client.
+    pub(super) fn can_be_called(&self, switchboard: &mut Switchboard) -> bool {
+        matches!(switchboard.call(self.client), Ok(Some(_)))
+    }
+
+    /// The numbers of waiters that word has come for, until there is none left.
+    pub(super) fn words(&self) -> impl Iterator<Item = u64> {
+        std::iter::from_fn(|| {
+            let mut number = [0; 8];
+            loop {
+                match self.socket.recv(&mut number) {
+                    Ok(_) => return Some(u64::from_le_bytes(number)),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => return None,
+                }
+            }
+        })
+    }
+
+    /// The same socket, for a task that waits for something to arrive.
+    pub(super) fn socket(&self) -> io::Result<UnixDatagram> {
+        self.socket.try_clone()
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        // The task that waits for it may have it a little longer: nobody is to be heard by that.
+        let _closed = self.socket.shutdown(Shutdown::Both);
+        let _gone = unlinkat(&self.directory, self.client.to_string(), AtFlags::empty());
+    }
+}
+
+impl Peer {
+    /// Sends word. Returns whether it is on its way, or needs none: whoever has so much unread that
+    /// nothing more fits in will look at all of his tickets.
+    pub(super) fn tell(&self, waiter: u64) -> bool {
+        loop {
+            match self.0.send(&waiter.to_le_bytes()) {
+                Ok(_) => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
+    }
+}
+
+/// Whether it is about whoever was called, and not about the caller.
+fn is_of_him(kind: ErrorKind) -> bool {
+    use ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
+    matches!(kind, ConnectionRefused | NotFound | PermissionDenied)
+}
+
+fn connect(directory: &OwnedFd, client: ClientId) -> io::Result<Peer> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.connect(path(directory, &client.to_string()))?;
+    Ok(Peer(socket))
+}
+
+/// Short, whatever the path of the directory is.
+fn path(directory: &OwnedFd, name: &str) -> PathBuf {
+    format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()).into()
+}
+
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(CWD, path, flags, Mode::empty())?)
+}
+
+/// Makes the directory unless it is there, for those who may open the file.
+fn make(path: &Path, file: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+        made => made?,
+    }
+    let file = fs::metadata(file)?;
+    // As SQLite does with the files that it puts beside this one. Only root can do all of it.
+    let _same = chown(path, Some(file.uid()), Some(file.gid()));
+    let read = file.mode() & 0o444;
+    fs::set_permissions(path, Permissions::from_mode((file.mode() & 0o666) | (read >> 2)))
+}
+
+/// Removes some sockets of processes that were killed.
+fn sweep(directory: &OwnedFd) {
+    let Ok(entries) = fs::read_dir(path(directory, "")) else { return };
+    for entry in entries.take(SWEPT).filter_map(Result::ok) {
+        let name = entry.file_name();
+        let client = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
+        let gone = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
+        if client.is_some_and(|client| connect(directory, ClientId(client)).is_err_and(gone)) {
+            let _gone = unlinkat(directory, &name, AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ear(switchboard: &mut Switchboard, client: u64, file: &Path) -> Ear {
+        switchboard.listen(ClientId(client), file).unwrap().0
+    }
+
+    fn place() -> (tempfile::TempDir, PathBuf) {
+        // Longer than the path of a socket may be.
+        let directory = tempfile::tempdir().unwrap();
+        let deep = directory.path().join("d".repeat(120));
+        fs::create_dir(&deep).unwrap();
+        let file = deep.join("locks.db");
+        fs::write(&file, "").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        (directory, file)
+    }
+
+    #[test]
+    fn word_reaches_whoever_it_is_for_and_nobody_else() {
+        let (_directory, file) = place();
+        let (mut here, mut there) = (Switchboard::beside(&file), Switchboard::beside(&file));
+        let ears = [ear(&mut here, 1, &file), ear(&mut here, 2, &file)];
+        for waiter in [7, u64::MAX] {
+            assert!(there.call(ClientId(2)).unwrap().unwrap().tell(waiter));
+        }
+        assert_eq!(ears[0].words().collect::<Vec<_>>(), []);
+        assert_eq!(ears[1].words().collect::<Vec<_>>(), [7, u64::MAX]);
+        let mode = fs::metadata(&here.path).unwrap().mode() & 0o777;
+        assert_eq!(mode, 0o750, "{mode:o}");
+    }
+
+    #[test]
+    fn whoever_is_gone_cannot_be_called() {
+        let (_directory, file) = place();
+        let mut switchboard = Switchboard::beside(&file);
+        assert!(switchboard.call(ClientId(1)).unwrap().is_none(), "there is not even a directory");
+        let first = ear(&mut switchboard, 1, &file);
+        assert!(first.can_be_called(&mut switchboard));
+        let peer = switchboard.call(ClientId(1)).unwrap().unwrap();
+        drop(first);
+        assert!(switchboard.call(ClientId(1)).unwrap().is_none());
+        assert!(!peer.tell(1), "it went between the call and the word");
+    }
+
+    #[test]
+    fn a_full_socket_needs_no_more_words() {
+        let (_directory, file) = place();
+        let mut switchboard = Switchboard::beside(&file);
+        let ear = ear(&mut switchboard, 1, &file);
+        let peer = switchboard.call(ClientId(1)).unwrap().unwrap();
+        for waiter in 0..10_000 {
+            assert!(peer.tell(waiter));
+        }
+        assert!(ear.words().count() >= super::super::desk::MAY_BE_FULL);
+    }
+
+    #[test]
+    fn sockets_of_the_dead_are_removed_and_those_of_the_living_are_not() {
+        let (_directory, file) = place();
+        let mut switchboard = Switchboard::beside(&file);
+        let living = ear(&mut switchboard, 1, &file);
+        // Closed without being removed, as after a kill.
+        let dead = path(&living.directory, &ClientId(2).to_string());
+        drop(UnixDatagram::bind(dead).unwrap());
+        fs::write(switchboard.path.join("foreign"), "").unwrap();
+        let _next = ear(&mut switchboard, 3, &file);
+        let mut left: Vec<_> = fs::read_dir(&switchboard.path)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, [ClientId(1).to_string(), ClientId(3).to_string(), "foreign".to_owned()]);
+    }
+
+    #[test]
+    fn a_socket_that_was_removed_is_noticed() {
+        let (_directory, file) = place();
+        let mut switchboard = Switchboard::beside(&file);
+        let ear = ear(&mut switchboard, 1, &file);
+        fs::remove_dir_all(&switchboard.path).unwrap();
+        assert!(!ear.can_be_called(&mut switchboard));
+        let mut other = Switchboard::beside(&file);
+        let again = self::ear(&mut other, 2, &file);
+        assert!(switchboard.call(ClientId(2)).unwrap().is_some(), "its directory is a new one");
+        drop(again);
+    }
+}

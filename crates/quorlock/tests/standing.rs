@@ -1,0 +1,234 @@
+//! Candidates in the queues of the nodes, in the corners: whatever happens at the worst moment, they
+//! neither block others nor wear the nodes out.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime};
+
+use quorlock::node::memory::MemoryNode;
+use quorlock::node::{Answer, Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Node};
+use quorlock::runtime::{BoxFuture, Runtime};
+use quorlock::{Builder, Error, Guard, Locker, Locking, Owner};
+use quorlock_testkit::{Asked, VirtualTime, Witness};
+use tokio::task::yield_now;
+
+const TTL: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_millis(50);
+
+struct World {
+    time: Arc<VirtualTime>,
+    nodes: Vec<Arc<Witness>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let time = Arc::new(VirtualTime::new(SystemTime::now()));
+        let runtime = Arc::clone(&time) as Arc<dyn Runtime>;
+        let nodes = (0..3).map(|_| Witness::new(Arc::clone(&runtime), LIMIT)).collect();
+        Self { time, nodes }
+    }
+
+    fn builder(&self) -> Builder {
+        Locker::builder()
+            .with_nodes(self.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>))
+            .ttl(TTL)
+            .node_limit(LIMIT)
+            .runtime(Arc::clone(&self.time) as Arc<dyn Runtime>)
+    }
+
+    async fn locker(&self) -> Locker {
+        self.builder().connect().await.expect("a locker")
+    }
+
+    fn count(&self, what: Asked) -> usize {
+        let asked = self.nodes.iter().flat_map(|node| node.asked());
+        asked.filter(|asked| *asked == what).count()
+    }
+}
+
+/// Lets everything happen that needs no time.
+async fn settled() {
+    for _ in 0..64 {
+        yield_now().await;
+    }
+}
+
+fn poll(locking: &mut Pin<Box<Locking>>) -> Option<Result<Guard, Error>> {
+    match locking.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => Some(result),
+        Poll::Pending => None,
+    }
+}
+
+/// A lock that is wanted from now on, without a task of its own.
+fn wanted(locker: &Locker) -> Pin<Box<Locking>> {
+    let mut locking = Box::pin(locker.lock("x").into_future());
+    assert!(poll(&mut locking).is_none(), "somebody has it");
+    locking
+}
+
+/// Its caller goes away when one node was asked, and two were not yet: what it takes back must come
+/// after what it asks for.
+#[tokio::test(start_paused = true)]
+async fn who_goes_away_while_it_asks_the_nodes_leaves_nothing_behind() {
+    let world = World::new();
+    let (holder, impatient, last) =
+        (world.locker().await, world.locker().await, world.locker().await);
+    let guard = holder.lock("x").await.expect("free");
+    let waiting = wanted(&impatient);
+    let before = world.count(Asked::Wait);
+    world.nodes[0].at_next(Asked::Wait, move || drop(waiting));
+    // About once in a TTL a candidate looks how it stands.
+    world.time.pass(TTL + LIMIT).await;
+    assert_eq!(world.count(Asked::Wait), before + 3);
+    assert!(guard.is_held());
+    guard.release().await.expect("released");
+    drop(last.try_lock("x").await.expect("nobody wants it any more"));
+}
+
+/// Nodes that can be switched off: they refuse at once then, as a client does without a connection.
+struct Switched {
+    node: MemoryNode,
+    off: AtomicBool,
+    refused: AtomicUsize,
+}
+
+impl fmt::Debug for Switched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Switched").finish_non_exhaustive()
+    }
+}
+
+impl Node for Switched {
+    fn label(&self) -> &'static str {
+        "switched:"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {
+        self.node.ready()
+    }
+
+    fn submit(&self, call: Call) {
+        // Whoever asks without end is not to hang the test.
+        if self.off.load(SeqCst) && self.refused.fetch_add(1, SeqCst) < 1_000 {
+            call.answer(Answer::Failed(Failure::new(FailureKind::Unreachable, "off")));
+        } else {
+            self.node.submit(call);
+        }
+    }
+
+    fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+        self.node.listen(client, node, inbox);
+    }
+}
+
+/// A laptop is closed when a lock has just been granted, and opened again where there is no network.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_has_run_out_is_not_asked_after_without_end() {
+    for nodes in [1, 3] {
+        let time = Arc::new(VirtualTime::new(SystemTime::now()));
+        let nodes: Vec<_> = (0..nodes)
+            .map(|_| {
+                let node = MemoryNode::new();
+                Arc::new(Switched { node, off: false.into(), refused: 0.into() })
+            })
+            .collect();
+        let locker = async || {
+            let nodes = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>);
+            let runtime = Arc::clone(&time) as Arc<dyn Runtime>;
+            let builder = Locker::builder().with_nodes(nodes).ttl(TTL).runtime(runtime);
+            builder.connect().await.expect("a locker")
+        };
+        let (holder, other) = (locker().await, locker().await);
+        let guard = holder.lock("x").await.expect("free");
+        let mut waiting = wanted(&other);
+        guard.release().await.expect("released");
+        time.suspend(2 * TTL);
+        nodes.iter().for_each(|node| node.off.store(true, SeqCst));
+        assert!(poll(&mut waiting).is_none(), "it has run out");
+        time.pass(Duration::from_secs(10)).await;
+        // Every 100 ms on average, once the delays have grown.
+        let asked = nodes[0].refused.load(SeqCst);
+        assert!(asked < 200, "asked {asked} times in 10 s");
+        nodes.iter().for_each(|node| node.off.store(false, SeqCst));
+        let guard = tokio::time::timeout(Duration::from_secs(1), waiting);
+        drop(guard.await.expect("the nodes are back").expect("free"));
+    }
+}
+
+/// A lease that is handed over counts from the last request of its taker, which may be old.
+#[tokio::test(start_paused = true)]
+async fn who_has_waited_for_long_gets_a_lock_that_lasts() {
+    for waited in [TTL / 3, TTL * 2 / 3, TTL * 49 / 50] {
+        let world = World::new();
+        let (holder, other) = (world.locker().await, world.locker().await);
+        let guard = holder.lock("x").await.expect("free");
+        let start = world.time.now();
+        let waiting = tokio::spawn(async move {
+            let guard = other.lock("x").await.expect("granted");
+            let left = guard.remaining();
+            guard.run(yield_now()).await.expect("it is not about to end");
+            left
+        });
+        world.time.pass(waited).await;
+        guard.release().await.expect("released");
+        let left = waiting.await.expect("no panic");
+        assert_eq!(world.time.now().since(start), waited, "it was not waited for anything");
+        assert!(left >= TTL / 2, "{left:?} left after {waited:?}");
+    }
+}
+
+/// A queue is forgotten after some leases of those who wait, and the holder's may be far longer.
+#[tokio::test(start_paused = true)]
+async fn the_place_of_somebody_with_a_short_lease_is_kept() {
+    let world = World::new();
+    let short = Duration::from_secs(1);
+    let builder = world.builder().loss_lead(short / 20);
+    let (holder, other) = (world.locker().await, builder.connect().await.expect("a locker"));
+    let guard = holder.lock("x").await.expect("free");
+    let waiting = tokio::spawn(other.lock("x").ttl(short).into_future());
+    world.time.pass(TTL / 2).await;
+    guard.release().await.expect("released");
+    let released = world.time.now();
+    drop(waiting.await.expect("no panic").expect("granted"));
+    assert_eq!(world.time.now(), released, "it was not told");
+}
+
+/// Whether another process holds it for the same owner could not be made sure of.
+#[tokio::test(start_paused = true)]
+async fn what_was_not_borrowed_after_all_is_not_kept_alive() {
+    for cancelled in [true, false] {
+        let world = World::new();
+        let (maker, borrower) = (world.locker().await, world.locker().await);
+        let me = maker.new_owner();
+        let guard = maker.lock("x").owner(&me).fixed().await.expect("free");
+        let me = Owner::from_id(&me.id()).expect("an id");
+        for node in &world.nodes {
+            let hanging = Arc::clone(node);
+            node.at_next(Asked::Inspect, move || hanging.hang(true));
+        }
+        let mut locking = Box::pin(borrower.lock("x").owner(&me).wait(TTL / 10).into_future());
+        assert!(poll(&mut locking).is_none());
+        settled().await;
+        if cancelled {
+            drop(locking);
+        } else {
+            world.time.pass(2 * LIMIT).await;
+            drop(locking);
+        }
+        for node in &world.nodes {
+            node.hang(false);
+        }
+        world.time.pass(3 * TTL).await;
+        assert!(!guard.is_held());
+        drop(borrower.try_lock("x").await.expect("its lease is over"));
+    }
+}
