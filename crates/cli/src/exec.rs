@@ -15,6 +15,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::{getpgrp, getpid, getppid};
@@ -32,12 +33,19 @@ const AS_IT_IS: &str = "as-it-is";
 /// A command that runs `program` by way of this step. It must be spawned by the main thread: the
 /// system ends the command when the *thread* that started it ends.
 pub(crate) fn command(program: &OsStr, args: &[OsString], takes_terminal: bool) -> Command {
-    // Not the path of this program: it may have been replaced by a newer one since it was started.
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(this_program());
     let parent = getpid().as_raw_nonzero().to_string();
     let place = if takes_terminal { FOREGROUND } else { AS_IT_IS };
     command.arg0("quorlock").args([STAGE, &parent, place]).arg(program).args(args);
     command
+}
+
+/// What to start to get this program once more. Not its path: there may be a newer one by now.
+pub(crate) fn this_program() -> PathBuf {
+    if cfg!(target_os = "linux") {
+        return "/proc/self/exe".into();
+    }
+    std::env::current_exe().unwrap_or_else(|_| "quorlock".into())
 }
 
 /// Becomes the command, if this process was started for that. Returns only if it was not, or if the

@@ -18,6 +18,8 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::SigSet;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::exec::this_program;
+
 /// What stands in the place of a subcommand. Nobody else is to use it: it is in no help.
 pub(crate) const STAGE: &str = "__bury";
 
@@ -28,7 +30,7 @@ impl Undertaker {
     /// Has that group killed if this process ends before [`dismiss`](Self::dismiss).
     pub(crate) fn for_group(group: Pid) -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
-        Command::new("/proc/self/exe")
+        Command::new(this_program())
             .arg0("quorlock")
             .args([STAGE, &group.as_raw_nonzero().to_string()])
             .env_clear()

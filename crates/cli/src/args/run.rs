@@ -11,22 +11,23 @@ use crate::duration;
 use crate::signals;
 
 const RUN_EXAMPLES: &str = "\
-The command runs in a process group of its own. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2
-are passed on to the group. The lock is released when all of the group has ended, the command and what
-it left running (but see -o). If quorlock itself is killed, the group is killed at once.
+The command runs in a process group of its own. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and
+SIGUSR2 are passed on to the group. The lock is released when all of the group has ended, the
+command and what it left running (but see -o). If quorlock itself is killed, the group is killed
+at once.
 
-While the command runs, the lock is extended every third of its TTL. If that fails until a sixth of
-the TTL is left, the group gets SIGTERM, and half of that time later SIGKILL: it is gone before the
-lock is. If the lock is found lost, the group gets SIGTERM at once and SIGKILL within 0.1 s. What the
-command moved out of its group, as a daemon does, is not ended.
+While the command runs, the lock is extended every third of its TTL. If that fails until a sixth
+of the TTL is left, the group gets SIGTERM, and half of that time later SIGKILL: it is gone
+before the lock is. If the lock is found lost, the group gets SIGTERM at once and SIGKILL within
+0.1 s. What the command moved out of its group, as a daemon does, is not ended.
 
 On a terminal the command can read from it, and Ctrl-C reaches it. Ctrl-Z stops the command and
-quorlock. A lock that nobody extends lasts no longer than its TTL: the command goes on (fg, bg) if the
-lock is still held then, and is killed if not.
+quorlock. A lock that nobody extends lasts no longer than its TTL: the command goes on (fg, bg)
+if the lock is still held then, and is killed if not.
 
-The command finds in its environment: QUORLOCK_NAME, the lock; QUORLOCK_OWNER, its owner, a secret;
-QUORLOCK_HELD, the same of all runs around it. By these a run of the same name inside the command
-takes part in its lock: it starts at once, and releases nothing.
+The command finds in its environment: QUORLOCK_NAME, the lock; QUORLOCK_OWNER, its owner, a
+secret; QUORLOCK_HELD, the same of all runs around it. By these a run of the same name inside the
+command takes part in its lock: it starts at once, and releases nothing.
 
 Exit codes:
     *  that of the command; 128+N if signal N ended it
@@ -90,8 +91,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) hold_at_least: Option<Duration>,
 
-    /// Send SIGKILL so long after a signal that was passed on to end the command, or after that of
-    /// --max-hold. When the lock is lost, it alone decides [default: no SIGKILL]
+    /// How long after a signal that is to end the command SIGKILL follows; --max-hold ends it so
+    /// much earlier. When the lock is lost, what is left of it decides [default: no SIGKILL after a
+    /// signal]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) kill_after: Option<Duration>,
 

@@ -112,7 +112,7 @@ fn waiting_for_nodes_that_die_gives_69() {
     nodes.take("x");
     let args = ["-w", "2", "x", "--", "echo", "out"];
     let run = Running::start(nodes.quorlock("run").args(args));
-    nodes.wait_for_clients();
+    nodes.wait_for_queue("x", 1);
     nodes.0[0].kill();
     nodes.0[1].kill();
     let run = run.end();
