@@ -28,6 +28,40 @@ async fn a_call_waits_for_other_writers() {
     assert!(released.is_done().await);
 }
 
+/// The second finds the file free, the first may not have noticed yet.
+#[tokio::test]
+async fn no_call_overtakes_one_that_waits_for_other_writers() {
+    let place = Place::new();
+    let node = place.node(&patient()).await;
+    let other = place.sql();
+    for _ in 0..50 {
+        other.execute_batch(WRITE).unwrap();
+        let (first, second) = (owner("a"), owner("a"));
+        let granted = first.acquire(&node, LONG);
+        other.execute_batch("COMMIT").unwrap();
+        let refused = second.acquire(&node, LONG);
+        assert!(granted.is_done().await);
+        assert!(!refused.is_done().await);
+        assert!(first.release(&node).is_done().await);
+    }
+}
+
+/// Not even one whose round was told not to wait.
+#[tokio::test]
+async fn no_call_overtakes_a_release_that_is_kept_for_later() {
+    let place = Place::new();
+    let locker = impatient(&place).await;
+    for _ in 0..10 {
+        let guard = locker.lock("a").await.unwrap();
+        let other = place.sql();
+        other.execute_batch(WRITE).unwrap();
+        let error = guard.release().await.unwrap_err();
+        assert!(matches!(error, Error::NoQuorum { .. }), "{error}");
+        other.execute_batch("COMMIT").unwrap();
+        locker.try_lock("a").await.unwrap().release().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_call_that_waited_too_long_did_not_run() {
     let place = Place::new();

@@ -124,8 +124,8 @@ async fn a_file_of_another_boot_is_made_anew() {
 }
 
 fn overwrite(file: &Path, at: u64) {
-    let file = fs::OpenOptions::new().write(true).open(file).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 1_024], at).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(file).expect("the file");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 1_024], at).expect("written");
 }
 
 /// Not a test: one of those of `a_file_of_another_boot_is_made_anew_once`.

@@ -181,7 +181,7 @@ async fn dead_records_do_not_pile_up() {
     clock.pass(LONG);
     let mut before = count();
     for number in 0..3_000 {
-        assert!(owner(format!("live/{number}")).acquire(&node, LONG).is_done().await);
+        assert!(owner(format!("alive/{number}")).acquire(&node, LONG).is_done().await);
         let now = count();
         assert!(now + 512 >= before, "one lock paid for {} others", before - now);
         before = now;

@@ -105,7 +105,7 @@ async fn counts_until_killed() {
         let Ok(guard) = locker.lock("counter").await else { continue };
         let counted = guard.run(async {
             let count = fs::read_to_string(&counter).unwrap();
-            fs::write(counter.with_extension("new"), format!("{}x", count)).unwrap();
+            fs::write(counter.with_extension("new"), format!("{count}x")).unwrap();
             fs::rename(counter.with_extension("new"), &counter).unwrap();
         });
         if counted.await.is_ok() {

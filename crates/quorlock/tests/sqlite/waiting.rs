@@ -20,15 +20,15 @@ impl Place {
     }
 
     fn tickets(&self) -> i64 {
-        self.sql().query_row("SELECT count(*) FROM ticket", [], |row| row.get(0)).unwrap()
+        self.sql().query_row("SELECT count(*) FROM ticket", [], |row| row.get(0)).expect("a count")
     }
 
     async fn client(&self) -> (ClientId, Client) {
         let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
         let id = ClientId::random(&*runtime);
         let nodes = node::open([self.url()], &Settings::default(), &runtime, id);
-        let node = nodes.unwrap().remove(0);
-        node.ready().await.unwrap();
+        let node = nodes.expect("a good URL").remove(0);
+        node.ready().await.expect("a file that keeps locks");
         (id, Client::with(id, node))
     }
 }

@@ -33,8 +33,10 @@ impl From<rusqlite::Error> for Trouble {
 
 /// Whether another process has the file to itself.
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
+    use ErrorCode::{DatabaseBusy, DatabaseLocked, FileLockingProtocolFailed};
+    // The last one says that others wrote each time when SQLite was about to begin.
     let code = error.sqlite_error_code();
-    matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+    matches!(code, Some(DatabaseBusy | DatabaseLocked | FileLockingProtocolFailed))
 }
 
 /// The file cannot be used as it is; `problem` says why, `remedy` what to do.
@@ -96,7 +98,9 @@ mod tests {
 
     #[test]
     fn only_a_busy_file_is_worth_another_try() {
-        for code in [ffi::SQLITE_BUSY, ffi::SQLITE_BUSY_RECOVERY, ffi::SQLITE_LOCKED] {
+        for code in
+            [ffi::SQLITE_BUSY, ffi::SQLITE_BUSY_RECOVERY, ffi::SQLITE_LOCKED, ffi::SQLITE_PROTOCOL]
+        {
             assert!(matches!(Trouble::from(sqlite(code)), Trouble::Busy), "{code}");
         }
         for code in [ffi::SQLITE_FULL, ffi::SQLITE_NOTADB, ffi::SQLITE_ERROR] {

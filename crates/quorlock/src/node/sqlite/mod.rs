@@ -33,9 +33,11 @@
 //!
 //! The caller's own thread, if nobody else of this process is at the desk, all calls before it have
 //! run, and no other process writes at this moment. That takes some 20 µs, most of them in the
-//! kernel, and waits for nothing: no other thread, no other process, not the disk. (Like every write
-//! to a file it can be held up by a kernel that has too much to write out.) Otherwise the worker
-//! serves it, together with all others that are there by then, in one transaction.
+//! kernel, and does not wait for its turn: not for another thread, not for another process, not for
+//! the disk. What can still hold it up is the kernel, when it has too much to write out, and SQLite
+//! itself: if others commit each time when it is about to begin, it looks again after a microsecond,
+//! and after ten such accidents in a row after 39 and then more. Otherwise the worker serves the call,
+//! together with all others that are there by then, in one transaction.
 //!
 //! # Waiting
 //!

@@ -23,9 +23,9 @@ pub(super) type Readiness = Option<Result<(), Failure>>;
 /// the last, nor other processes for all of them.
 const BATCH: usize = 1_024;
 
-/// The pause after the file was found busy; it doubles with each further time. A transaction takes
-/// less than the first.
-const FIRST_PAUSE: Duration = Duration::from_micros(100);
+/// The pause after the file was found busy; it doubles with each further time. The second is about
+/// what a transaction takes.
+const FIRST_PAUSE: Duration = Duration::from_micros(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 /// The pause when nobody waits for the outcome any more.
 const LATE_PAUSE: Duration = Duration::from_millis(50);
@@ -159,6 +159,8 @@ impl Worker {
     /// for later tries instead, and their rounds told not to wait for them.
     fn give_up(&mut self, count: usize, why: &Failure) {
         let now = self.now();
+        // Before any round is told, so that none can put a call past those that are kept.
+        self.watch.kept(count);
         self.watch.done(count - self.late);
         let rest = self.pending.split_off(count);
         let given_up = std::mem::take(&mut self.pending);
