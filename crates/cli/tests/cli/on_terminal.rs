@@ -2,13 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use quorlock_testkit::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use std::sync::{Arc, Mutex};
 
 /// A run of the program on a terminal of its own.
 pub(crate) struct OnTerminal {
@@ -27,9 +27,7 @@ impl OnTerminal {
         let open = || OpenOptions::new().read(true).write(true).open(&path).expect("it opens");
         let child = command.stdin(open()).stdout(open()).stderr(open()).spawn().expect("it starts");
         // What the parent has opened of it has to go, or the end is never seen.
-        command.stdin(std::process::Stdio::null());
-        command.stdout(std::process::Stdio::null());
-        command.stderr(std::process::Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let keyboard = File::from(ours);
         let mut output = keyboard.try_clone().expect("a second handle");
         let screen = Arc::new(Mutex::new(String::new()));

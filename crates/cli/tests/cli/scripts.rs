@@ -16,7 +16,7 @@ enum Place {
 }
 
 fn places() -> [Place; 2] {
-    [Place::File(tempfile::tempdir().expect("a folder")), Place::Servers(Nodes::start(3))]
+    [Place::File(tempfile::tempdir().expect("a directory")), Place::Servers(Nodes::start(3))]
 }
 
 impl Place {
