@@ -1,6 +1,6 @@
 //! `quorlock list`: what is held.
 
-use quorlock::{Settings, Status};
+use quorlock::Status;
 use serde_json::Value;
 
 use crate::args::ListArgs;
@@ -20,7 +20,7 @@ pub(crate) struct List {
 
 impl List {
     pub(crate) fn new(args: ListArgs) -> Result<Self, Failed> {
-        let cluster = Cluster::new(args.cluster, Settings::default().ttl)?;
+        let cluster = Cluster::new(args.cluster, None)?;
         Ok(Self { cluster, json: args.json })
     }
 }

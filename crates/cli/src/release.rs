@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
-use quorlock::{Error, Locker, NodeReleaseState, Settings, Status, Verdict};
+use quorlock::{Error, Locker, NodeReleaseState, Status, Verdict};
 
 use crate::args::ReleaseArgs;
 use crate::exit::{self, Failed};
@@ -32,7 +32,7 @@ enum Right {
 
 impl Release {
     pub(crate) fn new(args: ReleaseArgs) -> Result<Self, Failed> {
-        let cluster = Cluster::new(args.cluster, Settings::default().ttl)?;
+        let cluster = Cluster::new(args.cluster, None)?;
         let right = if args.force {
             Right::Force { confirmed: args.yes }
         } else {

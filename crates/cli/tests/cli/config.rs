@@ -52,6 +52,22 @@ fn refusal(command: &mut Command) -> String {
     run.stderr
 }
 
+/// The keys of a lock while it is held.
+fn keys(server: &RedisServer, run: &mut Command) -> Vec<String> {
+    // On a busy machine a release may come too late, and leave its key for a while.
+    server.command(&["FLUSHALL"]);
+    let mut run = Running::start(run.args(["x", "--", "sh", "-c", "echo in; read _"]));
+    assert_eq!(run.line(), "in");
+    let Reply::Array(keys) = server.command(&["KEYS", "*"]) else { panic!("no keys") };
+    run.close_stdin();
+    run.end();
+    let text = |key| match key {
+        Reply::Bulk(Some(key)) => String::from_utf8_lossy(&key).into_owned(),
+        other => panic!("{other:?}"),
+    };
+    keys.into_iter().map(text).collect()
+}
+
 /// The nodes that `status` names.
 fn nodes(command: &mut Command) -> Vec<String> {
     let status = outcome(command.arg("x"));
@@ -182,27 +198,35 @@ fn the_wait_comes_from_the_command_line_or_the_environment_or_the_file() {
 #[test]
 fn the_prefix_comes_from_the_command_line_or_the_environment_or_the_file() {
     let server = RedisServer::start();
-    let home = Home::with(&format!("nodes = ['{}']\nprefix = 'file:'", server.url()));
+    let text = format!("nodes = ['{}']\nprefix = 'file:'\nnote = false", server.url());
+    let home = Home::with(&text);
     let key = |environment: Option<&str>, args: &[&str]| {
-        // On a busy machine a release may come too late, and leave its key for a while.
-        server.command(&["FLUSHALL"]);
         let mut command = home.quorlock("run");
         environment.map(|prefix| command.env("QUORLOCK_PREFIX", prefix));
-        command.args(args).args(["x", "--", "sh", "-c", "echo in; read _"]);
-        let mut run = Running::start(&mut command);
-        assert_eq!(run.line(), "in");
-        let Reply::Array(keys) = server.command(&["KEYS", "*"]) else { panic!("no keys") };
-        run.close_stdin();
-        run.end();
-        match keys.as_slice() {
-            [Reply::Bulk(Some(key))] => String::from_utf8(key.clone()).unwrap(),
-            keys => panic!("{keys:?}"),
-        }
+        keys(&server, command.args(args)).join(" ")
     };
     assert_eq!(key(None, &[]), "file:x");
     assert_eq!(key(Some("environment:"), &[]), "environment:x");
     assert_eq!(key(Some("environment:"), &["--prefix", "argument:"]), "argument:x");
     assert_eq!(key(Some(""), &[]), "x");
+}
+
+#[test]
+fn notes_are_turned_off_by_the_command_line_or_the_environment_or_the_file() {
+    let server = RedisServer::start();
+    let home = Home::with("");
+    let noted = |note: &str, environment: Option<&str>, args: &[&str]| {
+        home.write("config.toml", &format!("nodes = ['{}']\n{note}", server.url()), 0o600);
+        let mut command = home.quorlock("run");
+        environment.map(|note| command.env("QUORLOCK_NOTE", note));
+        // The note arrives after the command was started: it is there, or it never will be.
+        let keys = keys(&server, command.args(args));
+        assert!(keys.contains(&"x".to_owned()), "{keys:?}");
+        keys.len() > 1
+    };
+    assert!(!noted("note = false", None, &[]));
+    assert!(!noted("note = true", Some("off"), &[]));
+    assert!(!noted("note = true", Some("on"), &["--no-note"]));
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn a_prefix_and_a_file_have_their_own_locks() {
     let names: Vec<_> = list.iter().map(|lock| lock["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["one", "two"]);
     assert_eq!(list[0]["by"]["pid"], std::process::id());
-    assert!(list[0]["waiting"].is_null(), "a file keeps no queue");
+    assert_eq!(list[0]["waiting"], 0, "a file keeps a queue, and nobody is in it");
 }
 
 #[test]

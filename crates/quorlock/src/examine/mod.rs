@@ -9,6 +9,11 @@
 //! All of it goes over connections of its own, which are closed when it is done. The lock that is
 //! tried out has a random name, and is released.
 
+#![cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, unused_imports, reason = "other kinds of nodes have less to tell")
+)]
+
 mod quorum;
 mod trial;
 
@@ -181,7 +186,7 @@ pub(crate) async fn examine(
     for (index, url) in urls.iter().enumerate() {
         // Each for itself: that two URLs lead to one server is told in the end.
         let setting = Setting { servers: Arc::default(), ..setting.clone() };
-        under_way.push(node::examine(index, url, setting, name.to_vec())?);
+        under_way.push(node::examine(index, url, &setting, name)?);
     }
     for node in nodes {
         let (node, setting) = (Arc::clone(node), setting.clone());

@@ -60,8 +60,8 @@ fn from_url(index: usize, url: &str, setting: &Setting) -> Result<Arc<dyn Node>,
 pub(crate) fn examine(
     index: usize,
     url: &str,
-    setting: Setting,
-    name: Vec<u8>,
+    setting: &Setting,
+    name: &[u8],
 ) -> Result<BoxFuture<'static, Examination>, Error> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {

@@ -30,11 +30,11 @@ const UNTOLD: Untold = Untold::Wrong(
 pub(in crate::node) fn examine(
     index: usize,
     url: &str,
-    setting: Setting,
-    name: Vec<u8>,
+    setting: &Setting,
+    name: &[u8],
 ) -> Result<BoxFuture<'static, Examination>, Error> {
     let address = Address::parse(index, url)?;
-    let url = url.to_owned();
+    let (url, setting, name) = (url.to_owned(), setting.clone(), name.to_vec());
     Ok(Box::pin(async move {
         let mut examination = Examination::new(address.label.as_str());
         examination.text("kind", "redis");

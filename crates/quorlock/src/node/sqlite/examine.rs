@@ -31,15 +31,19 @@ const FILE_SYSTEMS: [(i64, &str); 9] = [
 const OVERLAY: i64 = 0x794c_7630;
 const FUSE: i64 = 0x6573_5546;
 
+const UNTOLD: Untold = Untold::Wrong(
+    "let this user make and write files in the directory of the file: word goes by way of them",
+);
+
 /// Looks a file over. It is created if it is not there, as it would be by the first lock.
 pub(in crate::node) fn examine(
     index: usize,
     url: &str,
-    setting: Setting,
-    name: Vec<u8>,
+    setting: &Setting,
+    name: &[u8],
 ) -> Result<BoxFuture<'static, Examination>, Error> {
     let address = Address::parse(index, url)?;
-    let url = url.to_owned();
+    let (url, setting, name) = (url.to_owned(), setting.clone(), name.to_vec());
     Ok(Box::pin(async move {
         let mut examination = Examination::new(address.label.as_str());
         examination.text("kind", "sqlite");
@@ -50,7 +54,7 @@ pub(in crate::node) fn examine(
         }
         let opened =
             SqliteNode::new(index, &url, &setting).map(|node| Arc::new(node) as Arc<dyn Node>);
-        try_out(&mut examination, opened, &setting, &name, Untold::Expected).await;
+        try_out(&mut examination, opened, &setting, &name, UNTOLD).await;
         examination
     }))
 }
@@ -72,7 +76,9 @@ fn look(
             examination.text("journal_mode", mode);
         }
         Err(Trouble::Failed(failure)) => return Err(failure),
-        Err(Trouble::Busy | Trouble::Closed) => {
+        // Another process is making it anew at this moment.
+        Err(Trouble::Closed) => {}
+        Err(Trouble::Busy) => {
             let why = busy(setting.settings.node_limit).to_string();
             examination.warn("busy", why, "");
         }
