@@ -104,7 +104,8 @@ impl Bare {
         insert.execute(params![name.as_bytes(), &TOKEN[..], 1])?;
         self.run("COMMIT")?;
         self.run("BEGIN IMMEDIATE")?;
-        let mut delete = self.0.prepare_cached("DELETE FROM lock WHERE name = ?1 AND token = ?2")?;
+        let mut delete =
+            self.0.prepare_cached("DELETE FROM lock WHERE name = ?1 AND token = ?2")?;
         delete.execute(params![name.as_bytes(), &TOKEN[..]])?;
         self.run("COMMIT")
     }
