@@ -56,7 +56,8 @@ async fn a_kept_lock_is_neither_extended_nor_released_and_ends_with_its_time() {
     let token = guard.keep().expect("held");
     assert_eq!(format!("{token:?}"), "TokenText(secret)");
     assert!(token.as_str().starts_with("ql:"));
-    assert_eq!(lost.await, Loss::Released, "whoever watches is told");
+    let told = tokio::time::timeout(TTL / 2, lost).await.expect("whoever watches is told");
+    assert_eq!(told, Loss::Released);
     locker.shutdown().await;
     drop(locker);
     world.time.pass(TTL - Duration::from_secs(1)).await;
@@ -80,7 +81,8 @@ async fn those_of_the_process_who_wait_go_on_waiting() {
     world.time.pass(2 * TTL).await;
     assert!(guard.is_held() && !waiter.is_finished());
     assert!(guard.release().await.expect("released").is_freed());
-    drop(waiter.await.expect("no panic").expect("its turn"));
+    let turn = tokio::time::timeout(TTL, waiter).await.expect("nobody is in its way");
+    drop(turn.expect("no panic").expect("its turn"));
 }
 
 #[tokio::test(start_paused = true)]

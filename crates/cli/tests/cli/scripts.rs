@@ -143,8 +143,9 @@ fn a_file_with_a_token_is_for_its_owner_alone_and_replaces_nothing_of_value() {
         assert_quiet(&acquire("z"), 0);
 
         fs::write(&file, "the only copy of something\n").unwrap();
-        let link = dir.path().join("link");
-        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let (link, empty) = (dir.path().join("link"), dir.path().join("empty"));
+        fs::write(&empty, "").unwrap();
+        std::os::unix::fs::symlink(&empty, &link).unwrap();
         let nowhere = dir.path().join("no/such/token");
         for path in [&file, &link, &nowhere, &dir.path().to_path_buf(), &"/dev/stdout".into()] {
             let path = path.to_str().unwrap();
@@ -155,7 +156,8 @@ fn a_file_with_a_token_is_for_its_owner_alone_and_replaces_nothing_of_value() {
         assert_eq!(place.state("never"), "free", "refused before it is taken");
         assert_eq!(fs::read_to_string(&file).unwrap(), "the only copy of something\n");
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
-        assert_eq!(left.len(), 2, "{left:?}");
+        assert_eq!(left.len(), 3, "{left:?}");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     }
 }
 

@@ -27,6 +27,11 @@ fn a_password_is_used_but_never_shown() {
     assert!(url.contains(PASSWORD));
     assert_silent(with_nodes(&url).args(["run", "x", "--", "true"]), 0);
     assert_silent(with_nodes(&url).args(["status", "x"]), 0);
+    assert_silent(with_nodes(&url).args(["status", "--json", "x"]), 0);
+    assert_silent(with_nodes(&url).args(["acquire", "y"]), 0);
+    assert_silent(with_nodes(&url).args(["list"]), 0);
+    assert_silent(with_nodes(&url).args(["release", "--force", "y"]), 78);
+    assert_silent(with_nodes(&url).args(["release", "--force", "--yes", "y"]), 0);
     assert_silent(quorlock().args(["status", "--node", &url, "x"]), 0);
     assert_silent(with_nodes(&format!("{url},{url}")).args(["status", "x"]), 78);
     assert_silent(with_nodes(&url).args(["run", "--help"]), 0);
