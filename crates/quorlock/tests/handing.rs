@@ -310,6 +310,10 @@ async fn a_lock_is_taken_away_on_all_nodes_and_passed_on() {
     let servers = servers(3);
     let (first, second) = (locker(&servers).await, locker(&servers).await);
     let stuck = first.lock("x").note("Anna").await.expect("free");
+    // Otherwise the next one may be the first on a node.
+    for server in &servers {
+        eventually("all have it", async || key(server, "x") != Reply::Bulk(None)).await;
+    }
     let waiter = tokio::spawn(second.lock("x").note("Bert").into_future());
     let seen = loop {
         let seen = first.inspect("x").await.expect("a status");
