@@ -154,7 +154,7 @@ async fn quorlock_cannot_release_what_the_foreign_client_holds() {
     let Some(mut foreign) = Foreign::start(&servers) else { return };
     let locker = locker(&servers).await;
     // Quorlock holds it first, until it runs out.
-    let lock = locker.lock("handed-on").ttl(Duration::from_secs(2)).wait(DEADLINE);
+    let lock = locker.lock("handed-on").ttl(Duration::from_secs(2)).fixed().wait(DEADLINE);
     let guard = lock.await.expect("free");
     let ours = tokens(&servers, "handed-on");
     eventually("it runs out", async || foreign.lock("handed-on", TTL_MS)).await;

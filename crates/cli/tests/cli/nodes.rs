@@ -74,6 +74,12 @@ impl Nodes {
         self.0.iter().filter(|server| server.command(&["EXISTS", key]) == Reply::Int(1)).count()
     }
 
+    /// Waits until the key is on no server: a program that has ended has asked all of them to drop it,
+    /// and one may take longer than its time limit to do so.
+    pub(crate) fn all_let_go(&self, key: &str) {
+        eventually("every node lets go", || self.holding(key) == 0);
+    }
+
     /// Takes the lock as somebody else would, for longer than any test runs.
     pub(crate) fn take(&self, key: &str) {
         for server in &self.0 {

@@ -18,7 +18,7 @@ fn the_commands_exit_code_is_passed_on() {
             let run = outcome(nodes.quorlock("run").args(["x", "--", "sh", "-c", &script]));
             assert_eq!(run.code, Some(code), "{count} nodes: {run:?}");
             assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("", ""));
-            assert_eq!(nodes.holding("x"), 0);
+            nodes.all_let_go("x");
         }
     }
 }
@@ -39,7 +39,7 @@ fn a_command_that_cannot_start_gives_126_or_127_and_the_lock_back() {
     let missing = outcome(nodes.quorlock("run").args(["x", "--", "no-such-command"]));
     assert_eq!(missing.code, Some(127), "{missing:?}");
     assert!(missing.stderr.contains("no-such-command was not found"), "{missing:?}");
-    assert_eq!(nodes.holding("x"), 0);
+    nodes.all_let_go("x");
 
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("script");
@@ -47,7 +47,7 @@ fn a_command_that_cannot_start_gives_126_or_127_and_the_lock_back() {
     let unfit = outcome(nodes.quorlock("run").args(["x", "--"]).arg(&script));
     assert_eq!(unfit.code, Some(126), "{unfit:?}");
     assert!(unfit.stderr.starts_with("quorlock: the command "), "{unfit:?}");
-    assert_eq!(nodes.holding("x"), 0);
+    nodes.all_let_go("x");
 }
 
 #[test]

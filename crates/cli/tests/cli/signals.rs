@@ -33,7 +33,7 @@ fn signals_reach_the_command_which_ends_as_it_likes() {
         assert!(run.is_running());
         run.close_stdin();
         assert_eq!(run.end().code, Some(5));
-        assert_eq!(nodes.holding("x"), 0);
+        nodes.all_let_go("x");
     }
 }
 
@@ -46,7 +46,7 @@ fn a_signal_that_ends_the_command_is_its_exit_code() {
         assert_eq!(run.line(), "in");
         run.signal(signal);
         assert_eq!(run.end().code, Some(code), "SIG{name}");
-        assert_eq!(nodes.holding("x"), 0);
+        nodes.all_let_go("x");
     }
 }
 
