@@ -1,42 +1,14 @@
 //! Locks that change hands by their token, or are taken away; notes and lists.
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use quorlock::node::Node;
 use quorlock::runtime::Runtime;
 use quorlock::{Error, Locker, Loss, MAX_NOTE_BYTES, NodeReleaseState, Owner, Verdict};
 use quorlock_testkit::{
-    Asked, RedisServer, Reply, VirtualTime, Witness, eventually_async as eventually, servers,
+    Asked, RedisServer, Reply, StillWorld, eventually_async as eventually, servers,
 };
 
-const TTL: Duration = Duration::from_secs(30);
-
-struct World {
-    time: Arc<VirtualTime>,
-    nodes: Vec<Arc<Witness>>,
-}
-
-impl World {
-    fn new() -> Self {
-        let time = Arc::new(VirtualTime::new(SystemTime::now()));
-        let runtime = Arc::clone(&time) as Arc<dyn Runtime>;
-        let limit = Duration::from_millis(50);
-        let nodes = (0..3).map(|_| Witness::new(Arc::clone(&runtime), limit)).collect();
-        Self { time, nodes }
-    }
-
-    async fn locker(&self) -> Locker {
-        let nodes = self.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>);
-        let runtime = Arc::clone(&self.time) as Arc<dyn Runtime>;
-        let builder = Locker::builder().with_nodes(nodes).ttl(TTL).runtime(runtime);
-        builder.connect().await.expect("a locker")
-    }
-
-    fn count(&self, what: Asked) -> usize {
-        self.nodes[0].asked().into_iter().filter(|asked| *asked == what).count()
-    }
-}
+const TTL: Duration = StillWorld::TTL;
 
 async fn locker(servers: &[RedisServer]) -> Locker {
     let urls = servers.iter().map(RedisServer::url);
@@ -49,7 +21,7 @@ fn key(server: &RedisServer, name: &str) -> Reply {
 
 #[tokio::test(start_paused = true)]
 async fn a_kept_lock_is_neither_extended_nor_released_and_ends_with_its_time() {
-    let world = World::new();
+    let world = StillWorld::new();
     let (locker, other) = (world.locker().await, world.locker().await);
     let guard = locker.lock("x").await.expect("free");
     let lost = guard.lost();
@@ -69,7 +41,7 @@ async fn a_kept_lock_is_neither_extended_nor_released_and_ends_with_its_time() {
 
 #[tokio::test(start_paused = true)]
 async fn those_of_the_process_who_wait_go_on_waiting() {
-    let world = World::new();
+    let world = StillWorld::new();
     let locker = world.locker().await;
     let guard = locker.lock("x").await.expect("free");
     let waiter = tokio::spawn(locker.lock("x").into_future());
@@ -87,7 +59,7 @@ async fn those_of_the_process_who_wait_go_on_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resumed_lock_is_extended_and_released_like_any_other() {
-    let world = World::new();
+    let world = StillWorld::new();
     let (first, second) = (world.locker().await, world.locker().await);
     let token = first.lock("x").fixed().await.expect("free").keep().expect("held");
     world.time.pass(TTL / 2).await;
@@ -104,7 +76,7 @@ async fn a_resumed_lock_is_extended_and_released_like_any_other() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_known_is_left_as_it_is() {
-    let world = World::new();
+    let world = StillWorld::new();
     let (first, second) = (world.locker().await, world.locker().await);
     let token = first.lock("x").fixed().await.expect("free").keep().expect("held");
     for node in &world.nodes[..2] {
@@ -134,7 +106,7 @@ async fn what_cannot_be_known_is_left_as_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_is_not_alone_cannot_be_kept() {
-    let world = World::new();
+    let world = StillWorld::new();
     let (locker, other) = (world.locker().await, world.locker().await);
     let me = locker.new_owner();
     let one = locker.lock("x").owner(&me).await.expect("free");
@@ -152,7 +124,7 @@ async fn a_guard_that_is_not_alone_cannot_be_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_on_a_lock_of_its_owner_does_not_keep_it_for_ever() {
-    let world = World::new();
+    let world = StillWorld::new();
     let (locker, other) = (world.locker().await, world.locker().await);
     let me = locker.new_owner();
     let guard = locker.lock("x").owner(&me).fixed().await.expect("free");
@@ -170,7 +142,7 @@ async fn who_gives_up_on_a_lock_of_its_owner_does_not_keep_it_for_ever() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_without_a_note_costs_nothing_more() {
-    let world = World::new();
+    let world = StillWorld::new();
     let locker = world.locker().await;
     let guard = locker.lock("x").await.expect("free");
     world.time.pass(TTL / 2).await;
@@ -180,7 +152,7 @@ async fn a_lock_without_a_note_costs_nothing_more() {
 
 #[tokio::test(start_paused = true)]
 async fn a_note_is_told_kept_and_taken_away() {
-    let world = World::new();
+    let world = StillWorld::new();
     let (locker, other) = (world.locker().await, world.locker().await);
     let other_guard = other.lock("x").await.expect("free");
     let waiting = tokio::spawn(locker.lock("x").note("Anna on web-3").into_future());
@@ -208,7 +180,7 @@ async fn a_note_is_told_kept_and_taken_away() {
 
 #[tokio::test(start_paused = true)]
 async fn everybody_has_a_note_of_its_own() {
-    let world = World::new();
+    let world = StillWorld::new();
     let (locker, looker) = (world.locker().await, world.locker().await);
     let anna = locker.lock("x").note("Anna").await.expect("free");
     let waiting = ["Bert", ""].map(|note| tokio::spawn(locker.lock("x").note(note).into_future()));
@@ -228,7 +200,7 @@ async fn everybody_has_a_note_of_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_note_goes_on_with_its_lock() {
-    let world = World::new();
+    let world = StillWorld::new();
     let (first, second) = (world.locker().await, world.locker().await);
     let guard = first.lock("x").note("Anna").fixed().await.expect("free");
     let since = first.inspect("x").await.expect("a status").note().expect("a note").since;
@@ -244,7 +216,7 @@ async fn a_note_goes_on_with_its_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_work_is_refused_and_says_why() {
-    let world = World::new();
+    let world = StillWorld::new();
     let locker = world.locker().await;
     drop(locker.lock("x").note("ä".repeat(MAX_NOTE_BYTES / 2)).await.expect("short enough"));
     let long = locker.lock("x").note("ä".repeat(MAX_NOTE_BYTES)).await.expect_err("too long");

@@ -4,44 +4,16 @@ use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use quorlock::node::Node;
-use quorlock::runtime::Runtime;
 use quorlock::{Error, Locker, Loss, Owner};
-use quorlock_testkit::{Asked, RedisServer, Reply, VirtualTime, Witness, servers};
+use quorlock_testkit::{Asked, RedisServer, Reply, StillWorld, servers};
 
-const TTL: Duration = Duration::from_secs(30);
-
-struct World {
-    time: Arc<VirtualTime>,
-    nodes: Vec<Arc<Witness>>,
-}
-
-impl World {
-    fn new() -> Self {
-        let time = Arc::new(VirtualTime::new(SystemTime::now()));
-        let runtime = Arc::clone(&time) as Arc<dyn Runtime>;
-        let limit = Duration::from_millis(50);
-        let nodes = (0..3).map(|_| Witness::new(Arc::clone(&runtime), limit)).collect();
-        Self { time, nodes }
-    }
-
-    async fn locker(&self) -> Locker {
-        let nodes = self.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>);
-        let runtime = Arc::clone(&self.time) as Arc<dyn Runtime>;
-        let builder = Locker::builder().with_nodes(nodes).ttl(TTL).runtime(runtime);
-        builder.connect().await.expect("a locker")
-    }
-
-    fn count(&self, what: Asked) -> usize {
-        self.nodes[0].asked().into_iter().filter(|asked| *asked == what).count()
-    }
-}
+const TTL: Duration = StillWorld::TTL;
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_gets_what_it_holds_at_once_and_the_last_guard_releases() {
-    let world = World::new();
+    let world = StillWorld::new();
     let locker = world.locker().await;
     let me = locker.new_owner();
     let mut guards = vec![locker.lock("x").owner(&me).await.expect("free")];
@@ -67,7 +39,7 @@ async fn an_owner_gets_what_it_holds_at_once_and_the_last_guard_releases() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_common_owner_everybody_is_another() {
-    let world = World::new();
+    let world = StillWorld::new();
     let locker = world.locker().await;
     let (me, you) = (locker.new_owner(), locker.new_owner());
     let mine = locker.lock("x").owner(&me).await.expect("free");
@@ -84,7 +56,7 @@ async fn without_a_common_owner_everybody_is_another() {
 
 #[tokio::test(start_paused = true)]
 async fn tasks_with_one_owner_share_a_lock_that_they_ask_for_at_once() {
-    let world = World::new();
+    let world = StillWorld::new();
     let (locker, other) = (world.locker().await, world.locker().await);
     let guard = other.lock("x").await.expect("free");
     let me = locker.new_owner();
@@ -111,7 +83,7 @@ async fn tasks_with_one_owner_share_a_lock_that_they_ask_for_at_once() {
 /// Another owner that waits gets a record of its own: the nodes know for whom each was taken.
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_not_passed_from_one_owner_to_another_behind_the_backs_of_the_nodes() {
-    let world = World::new();
+    let world = StillWorld::new();
     let locker = world.locker().await;
     let (me, you) = (locker.new_owner(), locker.new_owner());
     let mine = locker.lock("x").owner(&me).await.expect("free");
@@ -129,7 +101,7 @@ async fn a_lock_is_not_passed_from_one_owner_to_another_behind_the_backs_of_the_
 /// Neither from an owner to nobody in particular, nor the other way round.
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_not_passed_on_unless_its_token_names_the_right_owner() {
-    let world = World::new();
+    let world = StillWorld::new();
     let locker = world.locker().await;
     let me = locker.new_owner();
     for (first, second) in [
@@ -180,7 +152,7 @@ async fn an_owner_is_known_to_other_processes_by_its_id() {
 #[tokio::test(start_paused = true)]
 async fn what_was_not_borrowed_in_the_end_is_not_kept() {
     for dropped in [true, false] {
-        let world = World::new();
+        let world = StillWorld::new();
         let (parent, child) = (world.locker().await, world.locker().await);
         let me = parent.new_owner();
         std::mem::forget(parent.lock("x").owner(&me).fixed().await.expect("free"));

@@ -1,48 +1,39 @@
 //! Who gets a lock when many want it: in virtual time, on nodes that remember what they were asked.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use quorlock::node::Node;
 use quorlock::runtime::Runtime;
-use quorlock::{Builder, Error, Guard, Locker, Locking, Loss};
-use quorlock_testkit::{Asked, VirtualTime, Witness};
+use quorlock::{Error, Guard, Locker, Locking, Loss};
+use quorlock_testkit::{Asked, StillWorld};
 use tokio::task::{JoinHandle, yield_now};
 
-const TTL: Duration = Duration::from_secs(30);
-const LIMIT: Duration = Duration::from_millis(50);
+const TTL: Duration = StillWorld::TTL;
+const LIMIT: Duration = StillWorld::LIMIT;
 /// The grain of timers.
 const GRAIN: Duration = Duration::from_millis(1);
 
 struct World {
-    time: Arc<VirtualTime>,
-    nodes: Vec<Arc<Witness>>,
+    still: StillWorld,
     /// Who has had the lock, in order.
     had: Arc<Mutex<Vec<&'static str>>>,
 }
 
+impl Deref for World {
+    type Target = StillWorld;
+
+    fn deref(&self) -> &StillWorld {
+        &self.still
+    }
+}
+
 impl World {
     fn new() -> Self {
-        let time = Arc::new(VirtualTime::new(SystemTime::now()));
-        let runtime = Arc::clone(&time) as Arc<dyn Runtime>;
-        let nodes = (0..3).map(|_| Witness::new(Arc::clone(&runtime), LIMIT)).collect();
-        Self { time, nodes, had: Arc::default() }
-    }
-
-    fn builder(&self) -> Builder {
-        Locker::builder()
-            .with_nodes(self.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>))
-            .ttl(TTL)
-            .node_limit(LIMIT)
-            .runtime(Arc::clone(&self.time) as Arc<dyn Runtime>)
-    }
-
-    /// What stands for another process.
-    async fn locker(&self) -> Locker {
-        self.builder().connect().await.expect("a locker")
+        Self { still: StillWorld::new(), had: Arc::default() }
     }
 
     /// What each node was asked so far.

@@ -12,42 +12,17 @@ use std::time::{Duration, SystemTime};
 use quorlock::node::memory::MemoryNode;
 use quorlock::node::{Answer, Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Node};
 use quorlock::runtime::{BoxFuture, Runtime};
-use quorlock::{Builder, Error, Guard, Locker, Locking, Owner};
-use quorlock_testkit::{Asked, VirtualTime, Witness};
+use quorlock::{Error, Guard, Locker, Locking, Owner};
+use quorlock_testkit::{Asked, StillWorld, VirtualTime};
 use tokio::task::yield_now;
 
-const TTL: Duration = Duration::from_secs(30);
-const LIMIT: Duration = Duration::from_millis(50);
+const TTL: Duration = StillWorld::TTL;
+const LIMIT: Duration = StillWorld::LIMIT;
 
-struct World {
-    time: Arc<VirtualTime>,
-    nodes: Vec<Arc<Witness>>,
-}
-
-impl World {
-    fn new() -> Self {
-        let time = Arc::new(VirtualTime::new(SystemTime::now()));
-        let runtime = Arc::clone(&time) as Arc<dyn Runtime>;
-        let nodes = (0..3).map(|_| Witness::new(Arc::clone(&runtime), LIMIT)).collect();
-        Self { time, nodes }
-    }
-
-    fn builder(&self) -> Builder {
-        Locker::builder()
-            .with_nodes(self.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>))
-            .ttl(TTL)
-            .node_limit(LIMIT)
-            .runtime(Arc::clone(&self.time) as Arc<dyn Runtime>)
-    }
-
-    async fn locker(&self) -> Locker {
-        self.builder().connect().await.expect("a locker")
-    }
-
-    fn count(&self, what: Asked) -> usize {
-        let asked = self.nodes.iter().flat_map(|node| node.asked());
-        asked.filter(|asked| *asked == what).count()
-    }
+/// How often all nodes together were asked for something.
+fn on_all(world: &StillWorld, what: Asked) -> usize {
+    let asked = world.nodes.iter().flat_map(|node| node.asked());
+    asked.filter(|asked| *asked == what).count()
 }
 
 /// Lets everything happen that needs no time.
@@ -75,16 +50,16 @@ fn wanted(locker: &Locker) -> Pin<Box<Locking>> {
 /// after what it asks for.
 #[tokio::test(start_paused = true)]
 async fn who_goes_away_while_it_asks_the_nodes_leaves_nothing_behind() {
-    let world = World::new();
+    let world = StillWorld::new();
     let (holder, impatient, last) =
         (world.locker().await, world.locker().await, world.locker().await);
     let guard = holder.lock("x").await.expect("free");
     let waiting = wanted(&impatient);
-    let before = world.count(Asked::Wait);
+    let before = on_all(&world, Asked::Wait);
     world.nodes[0].at_next(Asked::Wait, move || drop(waiting));
     // About once in a TTL a candidate looks how it stands.
     world.time.pass(TTL + LIMIT).await;
-    assert_eq!(world.count(Asked::Wait), before + 3);
+    assert_eq!(on_all(&world, Asked::Wait), before + 3);
     assert!(guard.is_held());
     guard.release().await.expect("released");
     drop(last.try_lock("x").await.expect("nobody wants it any more"));
@@ -168,7 +143,7 @@ async fn a_grant_that_has_run_out_is_not_asked_after_without_end() {
 #[tokio::test(start_paused = true)]
 async fn who_has_waited_for_long_gets_a_lock_that_lasts() {
     for waited in [TTL / 3, TTL * 2 / 3, TTL * 49 / 50] {
-        let world = World::new();
+        let world = StillWorld::new();
         let (holder, other) = (world.locker().await, world.locker().await);
         let guard = holder.lock("x").await.expect("free");
         let start = world.time.now();
@@ -189,7 +164,7 @@ async fn who_has_waited_for_long_gets_a_lock_that_lasts() {
 /// A queue is forgotten after some leases of those who wait, and the holder's may be far longer.
 #[tokio::test(start_paused = true)]
 async fn the_place_of_somebody_with_a_short_lease_is_kept() {
-    let world = World::new();
+    let world = StillWorld::new();
     let short = Duration::from_secs(1);
     let builder = world.builder().loss_lead(short / 20);
     let (holder, other) = (world.locker().await, builder.connect().await.expect("a locker"));
@@ -206,7 +181,7 @@ async fn the_place_of_somebody_with_a_short_lease_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn what_was_not_borrowed_after_all_is_not_kept_alive() {
     for cancelled in [true, false] {
-        let world = World::new();
+        let world = StillWorld::new();
         let (maker, borrower) = (world.locker().await, world.locker().await);
         let me = maker.new_owner();
         let guard = maker.lock("x").owner(&me).fixed().await.expect("free");

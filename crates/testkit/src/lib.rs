@@ -25,6 +25,7 @@ mod proxy;
 mod resp;
 mod server;
 mod spawner;
+mod still_world;
 mod tls;
 mod virtual_time;
 mod witness;
@@ -36,6 +37,7 @@ pub use builder::RedisServerBuilder;
 pub use proxy::Proxy;
 pub use resp::{Client, Reply};
 pub use server::RedisServer;
+pub use still_world::StillWorld;
 pub use virtual_time::VirtualTime;
 pub use witness::{Asked, Witness};
 
