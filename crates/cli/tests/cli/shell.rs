@@ -1,7 +1,7 @@
 //! A shell with job control on a terminal, and somebody who types.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use quorlock_testkit::DEADLINE;
 use rustix::fs::OFlags;
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -98,10 +99,23 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // The terminal hangs up then, which ends what still runs on it.
-        let _ = self.shell.kill();
+        // What waits in the background outlives the shell: nobody hangs up on it.
+        for id in in_session(self.shell.id()) {
+            let _ = kill_process(id, Signal::KILL);
+        }
         let _ = self.shell.wait();
     }
+}
+
+/// The processes of a session, its leader included.
+fn in_session(leader: u32) -> Vec<Pid> {
+    let stats = fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| {
+        let id = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        Some((Pid::from_raw(id)?, fs::read_to_string(format!("/proc/{id}/stat")).ok()?))
+    });
+    // Behind the name, which may have anything in it: state, parent, group, session.
+    let session = |stat: &str| stat.rsplit_once(") ")?.1.split(' ').nth(3)?.parse::<u32>().ok();
+    stats.filter(|(_, stat)| session(stat) == Some(leader)).map(|(id, _)| id).collect()
 }
 
 /// Both ends of a terminal: where somebody sits, and where programs run.
