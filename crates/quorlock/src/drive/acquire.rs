@@ -126,7 +126,7 @@ impl AcquireRound {
 
     fn give_back(&self) {
         let owing = locked(&self.state).round.tally().may_have_run();
-        ReleaseRound::start(&self.core, self.name.clone(), self.token, owing, self.wish.ttl);
+        ReleaseRound::new(&self.core, self.name.clone(), self.token, owing, self.wish.ttl).send();
     }
 
     fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {

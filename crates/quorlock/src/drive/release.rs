@@ -36,22 +36,8 @@ struct State {
 }
 
 impl ReleaseRound {
-    /// Asks the nodes in `owing` to drop the record and the ticket, those included that never
-    /// answered. The others have said that there is none. Both are gone after `lingers` by
-    /// themselves.
-    pub(crate) fn start(
-        core: &Arc<Core>,
-        name: Name,
-        token: Token,
-        owing: NodeSet,
-        lingers: Duration,
-    ) -> Arc<Self> {
-        let round = Self::new(core, name, token, owing, lingers);
-        round.send();
-        round
-    }
-
-    /// The same, to be [sent](Self::send) later.
+    /// A release on the nodes in `owing`, those included that never answered. The others have said
+    /// that there is nothing. Record and ticket are gone after `lingers` by themselves.
     pub(crate) fn new(
         core: &Arc<Core>,
         name: Name,
@@ -74,6 +60,7 @@ impl ReleaseRound {
         Arc::new(Self { core, name, token, sent, owing, until, state: state.into() })
     }
 
+    /// Asks the nodes to drop the record and the ticket.
     pub(crate) fn send(self: &Arc<Self>) {
         self.core.ask(self, self.owing);
     }
