@@ -1,0 +1,136 @@
+//! What a run is made of.
+
+use std::time::Duration;
+
+use crate::nemesis::FaultClass;
+use crate::planted::Planted;
+
+/// Which scripts the simulated servers run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// As documented by Redis: holds while nodes do not forget, and clocks do not jump.
+    Redlock,
+}
+
+impl Dialect {
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Redlock => "redlock",
+        }
+    }
+
+    /// The faults under which it promises to hold.
+    #[must_use]
+    pub fn allowed(self) -> Vec<FaultClass> {
+        let forgetful = [
+            FaultClass::RestartEmpty,
+            FaultClass::LoseLastSecond,
+            FaultClass::Flush,
+            FaultClass::StaleReplica,
+            FaultClass::ClockJump,
+            FaultClass::ClockExcursion,
+        ];
+        match self {
+            Self::Redlock => {
+                FaultClass::ALL.into_iter().filter(|class| !forgetful.contains(class)).collect()
+            }
+        }
+    }
+
+    /// How long the nodes keep a lock.
+    pub(crate) fn ttl(self) -> Duration {
+        match self {
+            Self::Redlock => Duration::from_secs(1),
+        }
+    }
+
+    /// How much faster or slower clients' clocks may run, in millionths.
+    pub(crate) fn client_ppm(self) -> i64 {
+        match self {
+            Self::Redlock => 20_000,
+        }
+    }
+
+    /// The same for nodes: a daemon that slews a clock may run it 8 % off.
+    pub(crate) fn node_ppm(self) -> i64 {
+        match self {
+            Self::Redlock => 60_000,
+        }
+    }
+
+    /// How far off nodes' clocks may be.
+    pub(crate) fn node_offset_ns(self) -> i64 {
+        match self {
+            Self::Redlock => 5_000_000_000,
+        }
+    }
+
+    /// How far off clients' clocks may be.
+    pub(crate) fn wall_offset_ns(self) -> i64 {
+        match self {
+            Self::Redlock => 5_000_000_000,
+        }
+    }
+
+    /// How far clients' clocks may be set at once.
+    pub(crate) fn wall_jump_ns(self) -> u64 {
+        match self {
+            Self::Redlock => 10_000_000_000,
+        }
+    }
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// What all chance comes from.
+    pub seed: u64,
+    /// How many nodes.
+    pub nodes: usize,
+    /// How many processes.
+    pub clients: usize,
+    /// Which scripts.
+    pub dialect: Dialect,
+    /// What may go wrong.
+    pub faults: Vec<FaultClass>,
+    /// When it stops to go wrong, in nanoseconds.
+    pub horizon: u64,
+    /// How long the nodes keep a lock.
+    pub ttl: Duration,
+    /// The longest that they may be asked to.
+    pub max_ttl: Duration,
+    /// A bug that is put in.
+    pub planted: Option<Planted>,
+}
+
+impl Setup {
+    /// The run of a seed: three or five nodes, two to four clients, thirty seconds of all faults that
+    /// the dialect allows.
+    #[must_use]
+    pub fn new(seed: u64, dialect: Dialect) -> Self {
+        let mut random = crate::random::Random::new(seed, 7);
+        Self {
+            seed,
+            nodes: if random.percent(50) { 3 } else { 5 },
+            clients: random.between(2, 4) as usize,
+            dialect,
+            faults: dialect.allowed(),
+            horizon: 30_000_000_000,
+            ttl: dialect.ttl(),
+            max_ttl: 2 * dialect.ttl(),
+            planted: None,
+        }
+    }
+
+    /// How long a node may take to answer.
+    pub(crate) fn node_limit(&self) -> Duration {
+        (self.ttl / 20).min(Duration::from_millis(50))
+    }
+
+    /// How long before the end of the validity a loss is told.
+    pub(crate) fn loss_lead(&self) -> Duration {
+        self.ttl / 20
+    }
+}
