@@ -124,7 +124,8 @@ impl Claim {
             }
         };
         let borrowed = matches!(origin, Origin::Borrowed);
-        let caps = Caps::new(keep.max_extensions, keep.max_hold, core.now());
+        let now = core.now();
+        let caps = Caps::new(keep.max_extensions, keep.max_hold, now);
         let claim = Arc::new(Self {
             core: Arc::clone(core),
             name,
@@ -149,7 +150,7 @@ impl Claim {
             }),
         });
         let first = claim.upkeep().first_look(&locked(&claim.state).lease);
-        core.watchdog.set(first, Arc::clone(&claim) as Arc<dyn Alarm>);
+        core.watchdog.set(first, now, Arc::clone(&claim) as Arc<dyn Alarm>);
         claim
     }
 
