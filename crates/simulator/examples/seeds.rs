@@ -1,24 +1,37 @@
 use quorlock_simulator::*;
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    let from: u64 = args[1].parse().unwrap();
-    let to: u64 = args[2].parse().unwrap();
-    let start = std::time::Instant::now();
-    let mut acq = 0;
-    let mut entries = 0;
-    let mut bad = 0;
-    for seed in from..to {
-        let setup = Setup::new(seed, Dialect::Redlock);
-        let out = run(&setup);
-        acq += out.acquisitions;
-        entries += out.trace.entries().len();
-        if !out.violations.is_empty() {
-            bad += 1;
-            if bad < 10 {
-            println!("seed {seed}: {} violations", out.violations.len());
-            for v in out.violations.iter().take(4) { println!("   {v}"); }
-            }
+    let mut options =
+        Options::new(args[1].parse().unwrap()..args[2].parse().unwrap(), Dialect::Redlock);
+    for arg in &args[3..] {
+        if let Some(f) = FaultClass::ALL.iter().find(|c| c.name() == arg) {
+            options.faults.get_or_insert_with(|| vec![]).push(*f);
+        }
+        if let Some(p) = Planted::ALL.iter().find(|c| format!("{c:?}") == *arg) {
+            options.planted = Some(*p);
+        }
+        if arg == "all" {
+            options.faults = Some(FaultClass::ALL.to_vec());
+        }
+        if arg == "+" {
+            options.faults = Some(options.dialect.allowed());
         }
     }
-    println!("{} seeds, {bad} bad, {acq} acquisitions, {entries} entries, {:?}", to - from, start.elapsed());
+    let s = simulate(&options, &|_| {});
+    println!(
+        "{} seeds {} bad, {} acq, {:?} violations, stale {} took {:?} speed {:.0}",
+        s.seeds,
+        s.bad_seeds,
+        s.acquisitions,
+        s.violations,
+        s.stale_writes,
+        s.took,
+        s.speed()
+    );
+    if let Some(first) = &s.first {
+        println!("seed {}", first.setup.seed);
+        for line in first.story() {
+            println!("  {line}");
+        }
+    }
 }

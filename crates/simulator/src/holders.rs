@@ -52,8 +52,7 @@ impl World {
         let guard = Arc::downgrade(guard);
         holders.held.push(Held { window, process, guard, until });
         drop(holders);
-        let opened =
-            Opened { window, process: process as u8, name, holding, until, fence, heeds };
+        let opened = Opened { window, process: process as u8, name, holding, until, fence, heeds };
         self.note_by(process, What::Opened(opened));
         (window, holding)
     }
@@ -68,8 +67,7 @@ impl World {
             }
             let Some(guard) = held.guard.upgrade() else { return false };
             let now = || self.state().now_of(process);
-            let until =
-                self.valid_until(process, &guard).unwrap_or_else(|| held.until.min(now()));
+            let until = self.valid_until(process, &guard).unwrap_or_else(|| held.until.min(now()));
             // The rounding of clocks is no change.
             if until.abs_diff(held.until) > 1_000 {
                 held.until = until;

@@ -292,9 +292,7 @@ fn fault(setup: &Setup, class: FaultClass, at: u64, random: &mut Random) -> Faul
         }
         FaultClass::StopNode => (FaultKind::Stop { node }, random.between(20 * MS, 2 * ttl)),
         FaultClass::Crash => (FaultKind::Crash { node, loses: 0 }, down_for(random)),
-        FaultClass::RestartEmpty => {
-            (FaultKind::Crash { node, loses: u64::MAX }, down_for(random))
-        }
+        FaultClass::RestartEmpty => (FaultKind::Crash { node, loses: u64::MAX }, down_for(random)),
         FaultClass::LoseLastSecond => (FaultKind::Crash { node, loses: SECOND }, down_for(random)),
         FaultClass::StaleReplica => {
             let loses = random.between(100 * MS, 3 * SECOND);
@@ -345,6 +343,14 @@ impl World {
             }
             FaultKind::Kill { process } => {
                 let process = usize::from(process);
+                // The rest of its present step is noted already: it ends after that.
+                let busy = state.processes[process].busy_until;
+                if now < busy {
+                    if busy + lasts < self.setup.horizon {
+                        state.at(busy, Event::Fault(index));
+                    }
+                    return;
+                }
                 state.at(end, Event::Restart(process));
                 drop(state);
                 self.kill(process);

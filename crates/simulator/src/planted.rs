@@ -23,6 +23,17 @@ pub enum Planted {
 }
 
 impl Planted {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::DeadlineFromReply,
+        Self::GrantFromArrival,
+        Self::ReleaseUnchecked,
+        Self::AcquireOverwrites,
+        Self::ExtendCreates,
+        Self::LateTimers,
+        Self::MissedPush,
+    ];
+
     /// How late timers are: more than the lead that a holder has to stop its work in.
     pub(crate) const LATE_BY: Duration = Duration::from_millis(60);
 }

@@ -54,6 +54,8 @@ pub(crate) struct Process {
     alive: bool,
     /// It does not run before that.
     pub(crate) still_until: u64,
+    /// It stands still in the middle of a step until then: what it did in that step is done by then.
+    pub(crate) busy_until: u64,
     /// How long its machine has slept, or will have when it wakes up.
     slept: u64,
     /// How far it is behind true time in the present step, having stood still in it.
@@ -77,6 +79,7 @@ impl Process {
             incarnation: 0,
             alive: false,
             still_until: 0,
+            busy_until: 0,
             slept: 0,
             lag: 0,
             preemptions: Vec::new(),
@@ -243,6 +246,7 @@ impl State {
     fn settle(&mut self, process: usize) {
         let lag = std::mem::take(&mut self.processes[process].lag);
         if lag > 0 {
+            self.processes[process].busy_until = self.now + lag;
             self.still(process, lag, false);
         }
     }
@@ -250,7 +254,7 @@ impl State {
     /// A process stands still for a while, or sleeps with its machine.
     pub(crate) fn still(&mut self, process: usize, span: u64, asleep: bool) {
         let (now, until) = (self.now, self.now + span);
-        self.note(now, What::Stopped { process: process as u8, until });
+        self.note(now, What::Stopped { process: process as u8, until, asleep });
         let still = &mut self.processes[process];
         if asleep {
             // What it would have slept anyway is not slept twice.

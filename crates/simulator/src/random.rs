@@ -79,7 +79,9 @@ mod tests {
     fn numbers_stay_within_their_bounds_and_reach_them() {
         let mut random = Random::new(1, 1);
         let numbers: Vec<_> = (0..200).map(|_| random.between(3, 5)).collect();
-        assert!((3..=5).all(|n| numbers.contains(&n)) && numbers.iter().all(|n| (3..=5).contains(n)));
+        assert!(
+            (3..=5).all(|n| numbers.contains(&n)) && numbers.iter().all(|n| (3..=5).contains(n))
+        );
         assert!((0..200).all(|_| (-2..=2).contains(&random.around_zero(2))));
         assert_eq!((random.below(0), random.pick::<u8>(&[])), (0, None));
     }

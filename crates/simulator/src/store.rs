@@ -45,11 +45,11 @@ mod tests {
     #[test]
     fn a_late_write_is_refused_by_its_fence_and_by_nothing_else() {
         let mut store = Store::default();
-        let mut write = |window, fence| match store.apply(&Write { window, name: 0, sent: 0, fence })
-        {
-            What::Written(Written { accepted, stale, .. }) => (accepted, stale),
-            other => panic!("{other:?}"),
-        };
+        let mut write =
+            |window, fence| match store.apply(&Write { window, name: 0, sent: 0, fence }) {
+                What::Written(Written { accepted, stale, .. }) => (accepted, stale),
+                other => panic!("{other:?}"),
+            };
         assert_eq!(write(1, Some(10)), (true, false));
         assert_eq!(write(2, Some(11)), (true, false));
         assert_eq!(write(1, Some(10)), (false, true));

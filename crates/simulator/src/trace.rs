@@ -32,6 +32,8 @@ pub enum What {
         process: u8,
         /// The time at which it goes on.
         until: u64,
+        /// Whether its machine slept, so that its timers did not run either.
+        asleep: bool,
     },
     /// A process ends without a word.
     Killed(u8),
@@ -240,17 +242,6 @@ impl Trace {
         let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
         self.entries.hash(&mut hasher);
         hasher.finish()
-    }
-
-    /// Whether processes that are told of do run at that time.
-    #[must_use]
-    pub fn stops_of(&self, process: u8) -> Vec<(u64, u64)> {
-        let stops = self.entries.iter().filter_map(|entry| match entry.what {
-            What::Stopped { process: of, until } if of == process => Some((entry.at, until)),
-            What::Killed(of) if of == process => Some((entry.at, u64::MAX)),
-            _ => None,
-        });
-        stops.collect()
     }
 }
 

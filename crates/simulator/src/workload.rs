@@ -107,7 +107,13 @@ impl Client {
         }
     }
 
-    fn opened(&self, guard: &Arc<Guard>, name: u8, holding: Option<u32>, heeds: bool) -> (u32, u32) {
+    fn opened(
+        &self,
+        guard: &Arc<Guard>,
+        name: u8,
+        holding: Option<u32>,
+        heeds: bool,
+    ) -> (u32, u32) {
         let new = NewWindow { process: self.process, name, holding, heeds, fence: None };
         self.world.opened(guard, &new)
     }
@@ -289,4 +295,3 @@ impl Client {
         state.at(sent + random.between(100_000, 20_000_000), Event::Write(write));
     }
 }
-

@@ -37,7 +37,8 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
                     if let Some(since) = free_since.take()
                         && entry.at > since + handing
                     {
-                        let text = format!("whoever waits gets a lock that is free since {}", Time(since));
+                        let text =
+                            format!("whoever waits gets a lock that is free since {}", Time(since));
                         violated(entry.at, text);
                     }
                 }
@@ -54,7 +55,10 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
                 if let Some(since) = asking.remove(&process)
                     && entry.at > since + 2 * longest
                 {
-                    violated(entry.at, format!("process {process} had to wait since {}", Time(since)));
+                    violated(
+                        entry.at,
+                        format!("process {process} had to wait since {}", Time(since)),
+                    );
                 }
             }
             _ => {}

@@ -1,13 +1,14 @@
-//! I9: no guard learns of its loss after its validity, unless its process did not run then.
+//! I9: no guard learns of its loss after its validity, unless its process did not run then, or its
+//! machine has slept just before: timers do not run while it does.
 
 use super::windows::{Window, windows};
 use super::{Invariant, Time, Violation};
 use crate::Setup;
-use crate::trace::{Opened, Trace};
+use crate::trace::{Opened, Trace, What};
 
-/// A process that goes on finds out within this time: timers do not run while a machine sleeps, and
-/// the library looks at the clock once a second.
-const AFTER_STILL: u64 = 1_100_000_000;
+/// A process whose machine wakes up finds out within this time: its timers have missed the time
+/// asleep, and the library looks at the clock once a second.
+const AFTER_SLEEP: u64 = 1_100_000_000;
 /// What the clocks of the simulation round.
 const ROUNDING: u64 = 2_000;
 
@@ -28,11 +29,12 @@ fn late(trace: &Trace, window: &Window, lead: u64) -> Option<Violation> {
     if learned <= end {
         return None;
     }
-    // The latest time at which it may have stood still so that it could not be told.
     let mut by = end;
-    for (from, to) in trace.stops_of(process) {
-        if from <= by && to.saturating_add(lead) >= longest.saturating_sub(lead) {
-            by = by.max(to.saturating_add(AFTER_STILL));
+    for entry in trace.entries() {
+        let What::Stopped { process: of, until, asleep } = entry.what else { continue };
+        let until = until + if asleep { AFTER_SLEEP } else { ROUNDING };
+        if of == process && entry.at <= by && until + lead >= longest {
+            by = by.max(until);
         }
     }
     (learned > by).then(|| Violation {
@@ -50,11 +52,11 @@ fn late(trace: &Trace, window: &Window, lead: u64) -> Option<Violation> {
 mod tests {
     use super::*;
     use crate::Dialect;
-    use crate::trace::{Entry, What};
+    use crate::trace::Entry;
 
     const MS: u64 = 1_000_000;
 
-    fn found(told: u64, still: Option<(u64, u64)>) -> usize {
+    fn found(told: u64, still: Option<(u64, u64, bool)>) -> usize {
         let (window, process, name, holding, fence) = (1, 0, 0, 1, None);
         let until = 1_000 * MS;
         let opened = Opened { window, process, name, holding, until, fence, heeds: true };
@@ -63,8 +65,8 @@ mod tests {
             Entry { at: told * MS, what: What::Told { window } },
             Entry { at: 9_000 * MS, what: What::Closed { window } },
         ];
-        if let Some((from, until)) = still {
-            let what = What::Stopped { process, until: until * MS };
+        if let Some((from, until, asleep)) = still {
+            let what = What::Stopped { process, until: until * MS, asleep };
             entries.push(Entry { at: from * MS, what });
         }
         check(&Setup::new(1, Dialect::Redlock), &Trace::of(entries)).len()
@@ -77,9 +79,15 @@ mod tests {
 
     #[test]
     fn whoever_stood_still_is_told_when_he_goes_on() {
-        let still = Some((900, 3_000));
-        assert_eq!((found(3_000, still), found(4_101, still)), (0, 1));
-        assert_eq!(found(3_000, Some((100, 500))), 1, "that was long before");
-        assert_eq!(found(3_000, Some((1_100, 3_000))), 1, "and that was after");
+        let still = Some((900, 3_000, false));
+        assert_eq!((found(3_000, still), found(3_001, still)), (0, 1));
+        assert_eq!(found(3_000, Some((100, 500, false))), 1, "that was long before");
+        assert_eq!(found(3_000, Some((1_100, 3_000, false))), 1, "and that was after");
+    }
+
+    #[test]
+    fn whose_machine_slept_is_told_a_second_later() {
+        let slept = Some((100, 800, true));
+        assert_eq!((found(1_900, slept), found(1_901, slept)), (0, 1));
     }
 }

@@ -1,7 +1,7 @@
 //! What is promised, one file each. Every checker has a test in which it goes red.
 
-mod i1_exclusion;
 mod i10_leftovers;
+mod i1_exclusion;
 mod i2_fences;
 mod i3_store;
 mod i4_records;

@@ -396,8 +396,7 @@ impl Link {
                     continue;
                 }
                 let call = state.waiting.get(state.overdue);
-                let due =
-                    call.map_or(oldest.since.after(patience), |next| next.since.after(limit));
+                let due = call.map_or(oldest.since.after(patience), |next| next.since.after(limit));
                 next = next.min(due);
             } else if state.closing {
                 self.end(&mut state);

@@ -55,8 +55,15 @@ pub(crate) struct Conn {
 #[derive(Debug)]
 pub(crate) enum Up {
     /// The beginning: who it is, and which connection it had before, to which start of the server.
-    Hello { client: ClientId, before: Option<(ConnId, u64)> },
-    Request { number: u32, sent: u64, asked: Asked },
+    Hello {
+        client: ClientId,
+        before: Option<(ConnId, u64)>,
+    },
+    Request {
+        number: u32,
+        sent: u64,
+        asked: Asked,
+    },
     Fin,
 }
 
@@ -188,8 +195,8 @@ impl State {
             let now = self.now;
             let Some(conn) = self.network.conns.get_mut(&id) else { return };
             let node = conn.node;
-            let held = self.network.paths[conn.process][node].cut_up > 0
-                || self.servers[node].stopped > 0;
+            let held =
+                self.network.paths[conn.process][node].cut_up > 0 || self.servers[node].stopped > 0;
             if held || conn.up.front().is_none_or(|(arrives, _)| *arrives > now) {
                 return;
             }

@@ -5,9 +5,9 @@ mod redlock;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use quorlock::Token;
 use quorlock::node::{Answer, ClientId, Grant, Holder, Request, Ticket, Verb};
 use quorlock::runtime::Moment;
-use quorlock::Token;
 
 use crate::clock::Clock;
 use crate::planted::Planted;

@@ -7,9 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quorlock::node::{
-    Answer, Grant, Holder, Listed, Queued, Record, Seen, Ticket, TicketNumber,
-};
+use quorlock::node::{Answer, Grant, Holder, Listed, Queued, Record, Seen, Ticket, TicketNumber};
 use quorlock::runtime::Moment;
 use quorlock::{Name, Token};
 
