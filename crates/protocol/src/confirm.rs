@@ -34,6 +34,12 @@ impl Confirm {
         self.outcome
     }
 
+    /// Who said what so far.
+    #[must_use]
+    pub const fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
     /// Whether the number is sure, once that is known.
     #[must_use]
     pub const fn outcome(&self) -> Option<bool> {

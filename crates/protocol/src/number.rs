@@ -53,6 +53,12 @@ pub struct Proposal {
 }
 
 impl Proposal {
+    /// The same, with this number at least.
+    #[must_use]
+    pub fn at_least(self, least: u64) -> Self {
+        Self { least: self.least.max(least), ..self }
+    }
+
     /// The last number of the block for this proposal on a node that has given out `last`.
     #[must_use]
     pub const fn after(self, last: u64) -> u64 {

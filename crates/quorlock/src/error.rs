@@ -99,6 +99,9 @@ pub enum Loss {
     Expired,
     /// A majority of the nodes had no record of it, or one of somebody else.
     Gone,
+    /// The clocks of a majority of the nodes are too far from this machine's: it may have stood
+    /// still for longer than it knows.
+    Clock,
     /// The validity ran out, or is about to, and a cap forbade to extend it: the caller's own
     /// [`max_extensions`](crate::Lock::max_extensions) or [`max_hold`](crate::Lock::max_hold).
     Capped,
@@ -111,6 +114,7 @@ impl From<LossReason> for Loss {
         match reason {
             LossReason::Expired => Self::Expired,
             LossReason::Gone => Self::Gone,
+            LossReason::Clock => Self::Clock,
             LossReason::Capped => Self::Capped,
             LossReason::Released => Self::Released,
         }
@@ -122,6 +126,10 @@ impl fmt::Display for Loss {
         f.write_str(match self {
             Self::Expired => "its validity ran out before it was extended",
             Self::Gone => "a majority of the nodes has no record of it any more",
+            Self::Clock => {
+                "the clocks of a majority of the nodes are too far from this machine's; keep the \
+                 clocks right, as with NTP"
+            }
             Self::Capped => {
                 "it was kept for as long as its cap allows; do less under it, or raise \
                  max_extensions or max_hold"
