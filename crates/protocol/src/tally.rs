@@ -147,8 +147,7 @@ mod tests {
     #[test]
     fn only_a_definite_no_rules_out_that_something_was_left_behind() {
         let mut tally = Tally::new(Quorum::of(6).unwrap());
-        let votes =
-            [Vote::Yes, Vote::No, Vote::NotSent, Vote::Silent, Vote::Unknown, Vote::Apart];
+        let votes = [Vote::Yes, Vote::No, Vote::NotSent, Vote::Silent, Vote::Unknown, Vote::Apart];
         for (node, vote) in votes.into_iter().enumerate() {
             tally.record(node, vote);
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::name::Name;
-use crate::node::{Failure, Holder};
+use crate::node::{Failure, FailureKind, Holder};
 use quorlock_protocol::{Cap, LossReason};
 
 /// Why a lock was not taken, extended or released.
@@ -69,6 +69,27 @@ pub enum Error {
         /// N.
         nodes: usize,
         /// What each of the others said.
+        answers: NodeAnswers,
+    },
+
+    /// Too many nodes cast no vote, since they were started or emptied and may have forgotten locks.
+    /// Wait for as long as it says, or run `quorlock init` if the nodes are new.
+    #[error("the lock {name} cannot be taken for another {remaining:.1?}: {answers}")]
+    Quarantined {
+        /// The lock.
+        name: Name,
+        /// When a majority votes again.
+        remaining: Duration,
+        /// What each node said that did not grant it.
+        answers: NodeAnswers,
+    },
+
+    /// The clocks of too many nodes are too far from this machine's. Set the clocks right.
+    #[error("the lock {name} cannot be taken while clocks differ so much: {answers}")]
+    Clock {
+        /// The lock.
+        name: Name,
+        /// What each node said that did not grant it: which one, and how far off.
         answers: NodeAnswers,
     },
 
@@ -150,6 +171,30 @@ pub struct NodeAnswer {
     pub node: String,
     /// What it said; `None` if it answered that the lock is not ours to take or to keep.
     pub failure: Option<Failure>,
+}
+
+impl NodeAnswers {
+    fn kinds(&self) -> impl Iterator<Item = FailureKind> {
+        self.0.iter().filter_map(|answer| answer.failure.as_ref()).map(Failure::kind)
+    }
+
+    /// When so many nodes vote again that `missing` more votes can be had, if that is what is lacking.
+    pub(crate) fn quarantine(&self, missing: usize) -> Option<Duration> {
+        let mut left: Vec<Duration> = self
+            .kinds()
+            .filter_map(|kind| match kind {
+                FailureKind::Quarantined(left) => Some(left),
+                _ => None,
+            })
+            .collect();
+        left.sort_unstable();
+        left.get(missing.checked_sub(1)?).copied()
+    }
+
+    /// How many have clocks that are too far from ours.
+    pub(crate) fn apart(&self) -> usize {
+        self.kinds().filter(|kind| *kind == FailureKind::Clock).count()
+    }
 }
 
 impl fmt::Display for NodeAnswers {

@@ -184,6 +184,9 @@ impl IntoFuture for Lock {
 /// - [`Error::Taken`]: not waiting, and somebody else holds it.
 /// - [`Error::TimedOut`]: it did not become free in time; `last` says how the last attempt ended.
 /// - [`Error::NoQuorum`]: not waiting, and too few nodes answered. Waiting, it tries again.
+/// - [`Error::Quarantined`]: not waiting, and too many nodes cast no vote yet. Waiting, it is waited out
+///   if there is time enough.
+/// - [`Error::Clock`]: not waiting, and the clocks of too many nodes are too far from this one's.
 /// - [`Error::Node`]: the name is in use for something that is not a lock.
 /// - [`Error::Misuse`]: a name or a time that cannot work, or the locker was shut down.
 ///
@@ -345,9 +348,17 @@ impl Locking {
                 remaining: status.and_then(Status::remaining),
             },
             Defeat::Unreachable | Defeat::TooLate | Defeat::Abandoned => {
+                let (quorum, answers) = (self.lock.core.quorum, &defeated.answers);
+                let missing = quorum.enough().saturating_sub(defeated.granted);
+                if let Some(remaining) = answers.quarantine(missing) {
+                    let (name, answers) = (name.clone(), defeated.answers);
+                    return Error::Quarantined { name, remaining, answers };
+                }
+                if answers.apart() >= quorum.too_many() {
+                    return Error::Clock { name: name.clone(), answers: defeated.answers };
+                }
                 let late = defeated.defeat == Defeat::TooLate;
                 let too_late = if late { " too late for it to be of use" } else { "" };
-                let quorum = self.lock.core.quorum;
                 Error::NoQuorum {
                     verb: format!("granted the lock {name}{too_late}"),
                     have: defeated.granted,

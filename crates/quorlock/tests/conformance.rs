@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
-use quorlock::{Dialect, Settings};
 use quorlock::node::memory::MemoryNode;
 use quorlock::node::{self, ClientId, Node};
 use quorlock::runtime::{Runtime, TokioRuntime};
+use quorlock::{Dialect, Settings};
 use quorlock_testkit::conformance::{Backend, CASES};
-use quorlock_testkit::{RedisServer, RedisServerBuilder, Reply, conformance, eventually_async as eventually};
+use quorlock_testkit::{
+    RedisServer, RedisServerBuilder, Reply, conformance, eventually_async as eventually,
+};
 
 struct Memory(Arc<MemoryNode>);
 

@@ -66,7 +66,8 @@ impl AcquireRound {
         let round = Acquire::new(core.quorum, &core.terms(wish.ttl), stamp.sent, wish.least);
         let state = State { round, said: Said::default(), asking: true, waker: None };
         let core = Arc::clone(core);
-        let round = Arc::new(Self { core, name, token, wish, stamp, proposal, state: state.into() });
+        let round =
+            Arc::new(Self { core, name, token, wish, stamp, proposal, state: state.into() });
         round.core.ask_all(&round);
         let lost = {
             let mut state = locked(&round.state);

@@ -434,12 +434,7 @@ impl Claim {
 
     /// Takes in how an extension ended that was sent then, and tells whoever waits for it if that
     /// was the end. Returns whether it became doubtful by this one that the lock can be kept.
-    pub(crate) fn extended(
-        &self,
-        outcome: ExtendOutcome,
-        sent: Moment,
-        backing: NodeSet,
-    ) -> bool {
+    pub(crate) fn extended(&self, outcome: ExtendOutcome, sent: Moment, backing: NodeSet) -> bool {
         let now = self.core.now();
         let told = {
             let mut state = locked(&self.state);

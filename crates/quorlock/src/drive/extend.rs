@@ -65,9 +65,7 @@ impl ExtendRound {
                 return Poll::Pending;
             }
             Some(ExtendOutcome::Renewed { .. }) => Ok(()),
-            Some(ExtendOutcome::Apart) => {
-                Err(Error::Lost { name: name(), reason: Loss::Clock })
-            }
+            Some(ExtendOutcome::Apart) => Err(Error::Lost { name: name(), reason: Loss::Clock }),
             Some(ExtendOutcome::Lost) => {
                 let refused = state.round.tally().no().len() >= core.quorum.enough();
                 let reason = if refused { Loss::Gone } else { Loss::Expired };

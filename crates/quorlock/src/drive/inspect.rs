@@ -79,7 +79,11 @@ impl Round for InspectRound {
         let seen = match answer {
             Answer::Seen(seen) => Ok(seen),
             Answer::Failed(failure) => Err(failure),
-            Answer::Granted { .. } | Answer::Done | Answer::Refused | Answer::Queued(_) | Answer::Listed(_) => {
+            Answer::Granted { .. }
+            | Answer::Done
+            | Answer::Refused
+            | Answer::Queued(_)
+            | Answer::Listed(_) => {
                 Err(Failure::new(FailureKind::Broken, "answered a look with a vote"))
             }
         };

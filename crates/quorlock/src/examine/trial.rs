@@ -14,8 +14,8 @@ use super::{Examination, shown};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
-    Answer, Call, ClientId, Failure, FailureKind, Grant, Inbox, Node, Proposal, Request, Round, Setting,
-    Ticket, TicketNumber, Verb,
+    Answer, Call, ClientId, Failure, FailureKind, Grant, Inbox, Node, Proposal, Request, Round,
+    Setting, Ticket, TicketNumber, Verb,
 };
 use crate::runtime::{Moment, random_u64, wall_us};
 use crate::token::Token;

@@ -276,9 +276,7 @@ impl Round for Probe {
     fn request(&self, _node: usize) -> Request<'_> {
         let token = &self.token;
         let verb = match self.ask {
-            Ask::Acquire(ttl, proposal) => {
-                Verb::Acquire { token, ttl, proposal: Some(proposal) }
-            }
+            Ask::Acquire(ttl, proposal) => Verb::Acquire { token, ttl, proposal: Some(proposal) },
             Ask::Confirm(number) => Verb::Confirm { token, number },
             Ask::Extend(ttl) => Verb::Extend { token, ttl, heal: None },
             Ask::Release(next) => {

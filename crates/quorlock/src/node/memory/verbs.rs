@@ -125,7 +125,10 @@ impl Records {
                 Turn::Mine | Turn::Nobody => {
                     self.store(name, &token.text(), now, until);
                     let proposal = proposal.filter(|_| !mine);
-                    return (Answer::Granted { number: self.give_number(name, proposal, now) }, None);
+                    return (
+                        Answer::Granted { number: self.give_number(name, proposal, now) },
+                        None,
+                    );
                 }
             },
         };
@@ -316,13 +319,19 @@ mod tests {
         }
 
         fn ask(&mut self, at: Moment, verb: Verb<'_>) -> (Answer, Option<Moment>) {
-            let request = Request { name: &self.name, sent: at, verb };
+            let request = Request { name: &self.name, sent: at, wall_us: 0, verb };
             let (answer, word) = self.records.answer(&request);
             (answer, word.map(|word| word.grant.sent))
         }
 
         fn wait(&mut self, at: Moment, token: &Token) -> Answer {
-            let verb = Verb::Wait { token, ttl: TTL, ticket: self.ticket, yielding: false };
+            let verb = Verb::Wait {
+                token,
+                ttl: TTL,
+                ticket: self.ticket,
+                yielding: false,
+                proposal: None,
+            };
             self.ask(at, verb).0
         }
 
@@ -342,9 +351,9 @@ mod tests {
     #[tokio::test]
     async fn a_grant_lasts_as_long_as_its_holder_believes() {
         let ([first, next], mut node) = (tokens(), Node::new());
-        assert!(matches!(node.wait(second(1), &first), Answer::Done));
+        assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
         assert!(matches!(node.wait(second(5), &next), Answer::Queued(_)));
-        let (_, word) = node.ask(second(2), Verb::Release { token: &first, until: None });
+        let (_, word) = node.ask(second(2), Verb::Release { token: &first, until: None, next: 0 });
         assert_eq!(word, Some(second(5)));
         assert_eq!(node.left(second(5)), Some(TTL));
     }
@@ -352,7 +361,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_does_not_listen_is_not_told() {
         let ([first, next], mut node) = (tokens(), Node::new());
-        assert!(matches!(node.wait(second(1), &first), Answer::Done));
+        assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
         let told = |answer| matches!(answer, Answer::Queued(Queued { told: true, .. }));
         assert!(told(node.wait(second(1), &next)));
         node.inbox = None;
@@ -363,12 +372,13 @@ mod tests {
     async fn a_queue_that_nobody_asks_after_is_forgotten() {
         for (released_at, served) in [(second(31), true), (second(32), false)] {
             let ([first, next], mut node) = (tokens(), Node::new());
-            assert!(matches!(node.wait(second(1), &first), Answer::Done));
+            assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
             assert!(matches!(node.wait(second(2), &next), Answer::Queued(_)));
             for at in [9, 18, 27] {
-                node.ask(second(at), Verb::Extend { token: &first, ttl: TTL });
+                node.ask(second(at), Verb::Extend { token: &first, ttl: TTL, heal: None });
             }
-            let (_, word) = node.ask(released_at, Verb::Release { token: &first, until: None });
+            let (_, word) =
+                node.ask(released_at, Verb::Release { token: &first, until: None, next: 0 });
             assert_eq!(word.is_some(), served, "{released_at:?}");
             assert_eq!(node.left(released_at).is_some(), served);
             assert!(node.records.queues.is_empty());
@@ -386,7 +396,10 @@ mod tests {
         assert_eq!(node.records.by_name.len() + node.records.queues.len(), 2 * FIRST_SWEEP);
         for number in 0..4 * FIRST_SWEEP {
             node.name = Name::new(format!("later/{number}")).unwrap();
-            assert!(matches!(node.wait(second(100), &first), Answer::Done));
+            assert!(matches!(
+                node.wait(second(100), &first),
+                Answer::Done | Answer::Granted { .. }
+            ));
         }
         assert!(node.records.queues.is_empty());
         assert!(node.records.by_name.keys().all(|name| name.starts_with(b"later/")));

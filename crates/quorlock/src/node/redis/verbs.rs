@@ -7,8 +7,8 @@ use super::error::rejected;
 use super::resp::{Command, Value};
 use crate::name::Name;
 use crate::node::{
-    Answer, ClientId, Failure, FailureKind, Holder, Listed, Proposal, Queued, Record, Request, Seen,
-    Ticket, TicketNumber, Verb, noted,
+    Answer, ClientId, Failure, FailureKind, Holder, Listed, Proposal, Queued, Record, Request,
+    Seen, Ticket, TicketNumber, Verb, noted,
 };
 use crate::settings::Settings;
 

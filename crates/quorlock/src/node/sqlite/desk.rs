@@ -397,7 +397,9 @@ mod tests {
         fn request(&self, _node: usize) -> Request<'_> {
             let token = &self.token;
             let verb = match self.ticket {
-                Some(ticket) => Verb::Wait { token, ttl: TTL, ticket, yielding: false, proposal: None },
+                Some(ticket) => {
+                    Verb::Wait { token, ttl: TTL, ticket, yielding: false, proposal: None }
+                }
                 None => Verb::Release { token, until: None, next: 0 },
             };
             Request { name: &self.name, sent: self.sent, wall_us: 0, verb }

@@ -131,7 +131,9 @@ impl Queue<'_> {
                 Standing { name: request.name.clone(), token: *token, sent: request.sent };
             self.tickets.0.insert(ticket.waiter, standing);
         }
-        if record.is_none() && (alone || self.pass_on(verbs, name, Some(token), 0)? != Turn::Another) {
+        if record.is_none()
+            && (alone || self.pass_on(verbs, name, Some(token), 0)? != Turn::Another)
+        {
             let granted = if ours {
                 verbs.keep(name, &text, until)?
             } else {
@@ -146,11 +148,7 @@ impl Queue<'_> {
     }
 
     /// Takes or keeps a place, and returns its number.
-    fn join(
-        &mut self,
-        verbs: &Verbs<'_>,
-        request: &Request<'_>,
-    ) -> rusqlite::Result<u64> {
+    fn join(&mut self, verbs: &Verbs<'_>, request: &Request<'_>) -> rusqlite::Result<u64> {
         let Verb::Wait { token, ttl, ticket, proposal, .. } = request.verb else { return Ok(0) };
         let (name, text) = (request.name.as_bytes(), token.text());
         let mine = self.leave(verbs, name, &text)?;
@@ -167,8 +165,7 @@ impl Queue<'_> {
         let (client, waiter) = (ticket.client.0.cast_signed(), ticket.waiter.cast_signed());
         let sent = nanos(request.sent);
         let (least, block) = proposal.map_or((0, 0), |wanted| (signed(wanted.least), wanted.block));
-        let values =
-            params![name, number, &*text, client, waiter, ttl, sent, least, block];
+        let values = params![name, number, &*text, client, waiter, ttl, sent, least, block];
         verbs.execute(JOIN, values)?;
         Ok(number.cast_unsigned())
     }

@@ -6,9 +6,7 @@ use super::notes;
 use super::queue::{self, Queue};
 use super::wake::Switchboard;
 use crate::name::Name;
-use crate::node::{
-    Answer, ClientId, Holder, Listed, Proposal, Record, Request, Seen, Verb, noted,
-};
+use crate::node::{Answer, ClientId, Holder, Listed, Proposal, Record, Request, Seen, Verb, noted};
 use crate::runtime::Moment;
 
 /// What the verbs work on. A record that is released stays for its number, without a token, and has
