@@ -18,9 +18,21 @@ pub struct RedisServerBuilder {
     program: OsString,
     listen: Listen,
     password: Option<String>,
-    appendonly: bool,
+    appendfsync: Option<AppendFsync>,
     replica_of: Option<u16>,
     args: Vec<OsString>,
+}
+
+/// When a server that keeps its data has it on disk.
+///
+/// A kill loses nothing either way: what was written is with the system. What a power loss costs is
+/// shown by [`RedisServer::crash_losing_since`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendFsync {
+    /// Before the reply.
+    Always,
+    /// Once a second, as Redis does unless told otherwise. Replies do not wait for it.
+    EverySecond,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +48,7 @@ impl RedisServerBuilder {
             program: "redis-server".into(),
             listen: Listen::Tcp,
             password: None,
-            appendonly: false,
+            appendfsync: None,
             replica_of: None,
             args: Vec::new(),
         }
@@ -69,8 +81,21 @@ impl RedisServerBuilder {
 
     /// Keeps the data over a restart, even after a kill: every write is on disk before its reply.
     pub fn appendonly(mut self, on: bool) -> Self {
-        self.appendonly = on;
+        self.appendfsync = on.then_some(AppendFsync::Always);
         self
+    }
+
+    /// Keeps the data over a restart, and has it on disk at these times.
+    pub fn appendfsync(mut self, when: AppendFsync) -> Self {
+        self.appendfsync = Some(when);
+        self
+    }
+
+    /// Keeps to so many bytes of memory, of which an empty server needs about a million. What
+    /// happens beyond is the policy: `noeviction` refuses writes, `volatile-lru` drops keys with an
+    /// expiry, which locks are.
+    pub fn maxmemory(self, bytes: u64, policy: &str) -> Self {
+        self.arg("--maxmemory", bytes.to_string()).arg("--maxmemory-policy", policy)
     }
 
     /// Follows the server at this port of 127.0.0.1.
@@ -136,9 +161,13 @@ impl RedisServerBuilder {
         if let Some(password) = &self.password {
             set("--requirepass", password.into());
         }
-        if self.appendonly {
+        if let Some(when) = self.appendfsync {
             set("--appendonly", "yes".into());
-            set("--appendfsync", "always".into());
+            let when = match when {
+                AppendFsync::Always => "always",
+                AppendFsync::EverySecond => "everysec",
+            };
+            set("--appendfsync", when.into());
         }
         if let Some(port) = self.replica_of {
             set("--replicaof", "127.0.0.1".into());

@@ -139,6 +139,16 @@ impl RedisServer {
         &self.parts.certificates.as_ref().expect("the server has no TLS").ca
     }
 
+    /// The number that the server drew when it started, as `INFO` has it.
+    ///
+    /// # Panics
+    ///
+    /// When the server does not answer.
+    #[must_use]
+    pub fn run_id(&self) -> String {
+        self.info("server", "run_id").expect("every server has a run id")
+    }
+
     /// The server's process, or its last one if it is down.
     #[must_use]
     pub fn pid(&self) -> u32 {
@@ -163,8 +173,7 @@ impl RedisServer {
     ///
     /// When the server is down.
     pub fn pause(&self) {
-        let pid = self.signal(Signal::STOP);
-        eventually("the server is paused", || process_state(pid) == Some('T'));
+        pause(running(&mut self.child()));
     }
 
     /// Lets a paused process go on.
@@ -173,8 +182,7 @@ impl RedisServer {
     ///
     /// When the server is down.
     pub fn resume(&self) {
-        let pid = self.signal(Signal::CONT);
-        eventually("the server goes on", || process_state(pid) != Some('T'));
+        resume(running(&mut self.child()));
     }
 
     /// Kills the process, paused or not, and waits until it is gone.
@@ -190,8 +198,14 @@ impl RedisServer {
     ///
     /// When it does not come up.
     pub fn restart(&self) {
+        self.restart_after(|_| {});
+    }
+
+    /// As [`restart`](Self::restart). While the server is down, `act` works on its directory.
+    pub(crate) fn restart_after(&self, act: impl FnOnce(&Path)) {
         let mut child = self.child();
         kill(&mut child);
+        act(self.dir());
         *child = self.parts.spawn();
         drop(child);
         self.wait_until_ready();
@@ -228,6 +242,20 @@ impl RedisServer {
         Ok(client)
     }
 
+    /// Where the server keeps its files.
+    pub(crate) fn dir(&self) -> &Path {
+        self.parts.dir.path()
+    }
+
+    /// A field of a section of `INFO`, if the server has it.
+    pub(crate) fn info(&self, section: &str, field: &str) -> Option<String> {
+        let reply = self.command(&["INFO", section]);
+        let Reply::Bulk(Some(text)) = &reply else { panic!("INFO {section}: {reply:?}") };
+        let text = String::from_utf8_lossy(text);
+        let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(name, _)| *name == field).map(|(_, value)| value.to_owned())
+    }
+
     pub(crate) fn wait_until_ready(&self) {
         let deadline = Instant::now() + DEADLINE;
         let pong = Reply::Simple("PONG".into());
@@ -250,14 +278,6 @@ impl RedisServer {
     /// A test that panicked while it held the lock must not keep the server from being killed.
     fn child(&self) -> MutexGuard<'_, Child> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn signal(&self, signal: Signal) -> Pid {
-        let mut child = self.child();
-        assert!(is_running(&mut child), "the server is down");
-        let pid = Pid::from_child(&child);
-        kill_process(pid, signal).expect("the server can be signalled");
-        pid
     }
 }
 
@@ -285,6 +305,22 @@ impl Parts {
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
+}
+
+/// The process, which is there.
+fn running(child: &mut Child) -> Pid {
+    assert!(is_running(child), "the server is down");
+    Pid::from_child(child)
+}
+
+fn pause(pid: Pid) {
+    kill_process(pid, Signal::STOP).expect("the server can be signalled");
+    eventually("the server is paused", || process_state(pid) == Some('T'));
+}
+
+fn resume(pid: Pid) {
+    kill_process(pid, Signal::CONT).expect("the server can be signalled");
+    eventually("the server goes on", || process_state(pid) != Some('T'));
 }
 
 fn is_running(child: &mut Child) -> bool {
