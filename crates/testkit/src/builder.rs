@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use tempfile::TempDir;
 
 use crate::RedisServer;
+use crate::clock::{ControlPage, Moves};
 use crate::server::{Parts, ReservedPort};
 use crate::tls::Certificates;
 
@@ -20,6 +21,7 @@ pub struct RedisServerBuilder {
     password: Option<String>,
     appendfsync: Option<AppendFsync>,
     replica_of: Option<u16>,
+    clock: Option<Moves>,
     args: Vec<OsString>,
 }
 
@@ -50,6 +52,7 @@ impl RedisServerBuilder {
             password: None,
             appendfsync: None,
             replica_of: None,
+            clock: None,
             args: Vec::new(),
         }
     }
@@ -96,6 +99,22 @@ impl RedisServerBuilder {
     /// expiry, which locks are.
     pub fn maxmemory(self, bytes: u64, policy: &str) -> Self {
         self.arg("--maxmemory", bytes.to_string()).arg("--maxmemory-policy", policy)
+    }
+
+    /// Gives the server a wall clock of its own, which [`RedisServer::clock`] sets. Its monotonic
+    /// clocks stay true.
+    ///
+    /// The first use compiles a small library and so needs a C compiler.
+    pub fn own_clock(mut self) -> Self {
+        self.clock = Some(Moves::Wall);
+        self
+    }
+
+    /// As [`own_clock`](Self::own_clock), but the monotonic clocks jump and drift with the wall
+    /// clock.
+    pub fn own_clock_with_monotonic(mut self) -> Self {
+        self.clock = Some(Moves::WallAndMonotonic);
+        self
     }
 
     /// Follows the server at this port of 127.0.0.1.
@@ -174,6 +193,7 @@ impl RedisServerBuilder {
             args.push(port.to_string().into());
         }
         args.extend(self.args);
+        let clock = self.clock.map(|moves| ControlPage::new(dir.path(), moves));
 
         RedisServer::launch(Parts {
             program: self.program,
@@ -183,6 +203,7 @@ impl RedisServerBuilder {
             port,
             certificates,
             password: self.password,
+            clock,
         })
     }
 }

@@ -8,7 +8,8 @@
 //! A server can forget: all with [`restart_empty`](RedisServer::restart_empty) or `FLUSHALL`, the
 //! last of it with [`crash_losing_since`](RedisServer::crash_losing_since), what it has no room for
 //! with [`maxmemory`](RedisServerBuilder::maxmemory). Its [`run_id`](RedisServer::run_id) tells one
-//! start from another.
+//! start from another. With [`own_clock`](RedisServerBuilder::own_clock) it has a [`ServerClock`]
+//! that jumps, runs fast or slow, or stands still, while all others keep the true time.
 //!
 //! Everything here blocks and works from sync and async tests alike. A call that fails panics:
 //! a test has nothing better to do with the error.
@@ -24,6 +25,7 @@
 //! ```
 
 mod builder;
+mod clock;
 pub mod conformance;
 mod connection;
 mod forgetting;
@@ -40,6 +42,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use builder::{AppendFsync, RedisServerBuilder};
+pub use clock::ServerClock;
 pub use forgetting::AofMark;
 pub use proxy::Proxy;
 pub use resp::{Client, Reply};

@@ -16,8 +16,11 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
 
+use crate::clock::ControlPage;
 use crate::tls::Certificates;
-use crate::{Client, DEADLINE, POLL_EVERY, RedisServerBuilder, Reply, eventually, spawner};
+use crate::{
+    Client, DEADLINE, POLL_EVERY, RedisServerBuilder, Reply, ServerClock, eventually, spawner,
+};
 
 /// A Redis or Valkey server of the test's own.
 ///
@@ -38,6 +41,7 @@ pub(crate) struct Parts {
     pub(crate) port: Option<ReservedPort>,
     pub(crate) certificates: Option<Certificates>,
     pub(crate) password: Option<String>,
+    pub(crate) clock: Option<ControlPage>,
 }
 
 /// A port that nobody else gets, also while its server is down.
@@ -137,6 +141,17 @@ impl RedisServer {
     #[must_use]
     pub fn tls_ca(&self) -> &Path {
         &self.parts.certificates.as_ref().expect("the server has no TLS").ca
+    }
+
+    /// The clock that the server was started with, to set it.
+    ///
+    /// # Panics
+    ///
+    /// When the server was started without [`own_clock`](RedisServerBuilder::own_clock).
+    #[must_use]
+    pub fn clock(&self) -> ServerClock<'_> {
+        let page = self.parts.clock.as_ref().expect("the server has no clock of its own");
+        ServerClock::new(self, page)
     }
 
     /// The number that the server drew when it started, as `INFO` has it.
@@ -256,6 +271,20 @@ impl RedisServer {
         fields.find(|(name, _)| *name == field).map(|(_, value)| value.to_owned())
     }
 
+    /// Does something while the process stands still. One that is paused or down is left so.
+    pub(crate) fn while_still(&self, act: impl FnOnce()) {
+        let mut child = self.child();
+        let pid = Pid::from_child(&child);
+        let goes = is_running(&mut child) && process_state(pid) != Some('T');
+        if goes {
+            pause(pid);
+        }
+        act();
+        if goes {
+            resume(pid);
+        }
+    }
+
     pub(crate) fn wait_until_ready(&self) {
         let deadline = Instant::now() + DEADLINE;
         let pong = Reply::Simple("PONG".into());
@@ -273,6 +302,12 @@ impl RedisServer {
             let program = self.parts.program.display();
             panic!("{program} {fate}. Its log ends with:\n{}", self.parts.log_tail());
         }
+        let program = self.parts.program.display();
+        assert!(
+            self.parts.clock.as_ref().is_none_or(|clock| clock.pid() == self.pid()),
+            "{program} does not go by its own clock: is it linked statically?\n{}",
+            self.parts.log_tail()
+        );
     }
 
     /// A test that panicked while it held the lock must not keep the server from being killed.
@@ -291,7 +326,8 @@ impl Drop for RedisServer {
 impl Parts {
     fn spawn(&self) -> Child {
         let log = File::options().create(true).append(true).open(self.log());
-        log.and_then(|log| spawner::spawn(&self.program, &self.args, &log))
+        let variables = self.clock.as_ref().map_or(&[][..], ControlPage::environment);
+        log.and_then(|log| spawner::spawn(&self.program, &self.args, variables, &log))
             .unwrap_or_else(|error| panic!("the server cannot be started with setpriv: {error}"))
     }
 
