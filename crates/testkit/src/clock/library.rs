@@ -68,21 +68,35 @@ fn compile(cc: &str, source: &str, to: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::thread;
+    use std::collections::HashSet;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use std::{fs, thread};
 
     use super::*;
 
     #[test]
-    fn many_at_once_leave_one_whole_library() {
-        let dir = tempfile::tempdir().unwrap();
-        let paths: Vec<_> = thread::scope(|scope| {
+    fn many_at_once_leave_one_library_that_is_never_seen_unfinished() {
+        let (dir, done) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+        let library = library_in(dir.path(), "cc", SOURCE).unwrap();
+        let whole = fs::read(&library).unwrap().len();
+        fs::remove_file(&library).unwrap();
+        let seen = thread::scope(|scope| {
+            let looker = scope.spawn(|| {
+                let mut seen = HashSet::new();
+                while !done.load(SeqCst) {
+                    seen.extend(fs::metadata(&library).map(|file| file.len()));
+                }
+                seen
+            });
             let all = [(); 4].map(|()| scope.spawn(|| library_in(dir.path(), "cc", SOURCE)));
-            all.into_iter().map(|one| one.join().unwrap().unwrap()).collect()
+            let paths = all.map(|one| one.join().unwrap().unwrap());
+            done.store(true, SeqCst);
+            assert!(paths.iter().all(|path| path == &library), "{paths:?}");
+            looker.join().unwrap()
         });
-        assert!(paths.iter().all(|path| path == &paths[0]), "{paths:?}");
+        assert!(seen.iter().all(|length| *length == whole as u64), "{seen:?}, not {whole}");
         let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|file| file.unwrap().path()).collect();
-        assert_eq!(left, paths[..1]);
+        assert_eq!(left, [library]);
     }
 
     #[test]
