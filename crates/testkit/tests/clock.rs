@@ -124,6 +124,8 @@ fn it_drifts_at_the_rate_it_is_told() {
     for rate in [1.1, 0.9, 10.0, 0.0] {
         server.clock().rate(rate);
         assert_rate(&server, rate, 1.0);
+        server.clock().jump_ms(-HOUR_MS);
+        assert_rate(&server, rate, 1.0);
     }
 }
 
@@ -134,7 +136,7 @@ fn steady_it_keeps_what_it_has_gained() {
     clock.rate(100.0);
     eventually("a tenth of a second is gained", || *Reading::of(&server).ahead().start() > 100_000);
     clock.steady();
-    assert_rate(&server, 1.0, 100.0);
+    assert_rate(&server, 1.0, 1.01);
     assert!(*Reading::of(&server).ahead().start() > 100_000);
     clock.true_time();
     assert_ahead(&server, 0);
