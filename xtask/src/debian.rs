@@ -21,6 +21,16 @@ pub(crate) fn missing_redis() -> Option<Package> {
     find_program(name).is_none().then_some(Package { name, why })
 }
 
+/// The packages of a C compiler and what it needs, unless the machine has one.
+pub(crate) fn missing_c_compiler() -> &'static [Package] {
+    const PACKAGES: [Package; 2] = [
+        Package { name: "gcc", why: "the clocks of the test servers are a small library in C" },
+        // Only recommended by the compiler, and what is recommended is not installed.
+        Package { name: "libc6-dev", why: "the compiler needs the headers of the C library" },
+    ];
+    if find_program("cc").is_some() { &[] } else { &PACKAGES }
+}
+
 /// Installs the packages with `apt-get`; does nothing if there are none.
 pub(crate) fn install(packages: &[Package]) -> Result<()> {
     if packages.is_empty() {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::{Moment, Quorum, Tally, Terms, Vote};
+use crate::{Moment, Number, Numbers, Quorum, Tally, Terms, Vote};
 
 /// One attempt to take one name on all nodes.
 ///
@@ -11,6 +11,7 @@ use crate::{Moment, Quorum, Tally, Terms, Vote};
 #[derive(Debug, Clone)]
 pub struct Acquire {
     tally: Tally,
+    numbers: Numbers,
     sent: Moment,
     valid_until: Moment,
     least: Duration,
@@ -24,6 +25,9 @@ pub enum AcquireOutcome {
     Won {
         /// The end of the validity.
         valid_until: Moment,
+        /// The number of the holder. If it is not agreed on, it has to be confirmed before the
+        /// lock may be used.
+        number: Number,
     },
     /// Not held. Whatever was granted has to be released on all nodes at once.
     Lost(Defeat),
@@ -51,11 +55,17 @@ impl Acquire {
     pub fn new(quorum: Quorum, terms: &Terms, sent: Moment, least: Duration) -> Self {
         Self {
             tally: Tally::new(quorum),
+            numbers: Numbers::default(),
             sent,
             valid_until: terms.valid_until(sent),
             least,
             outcome: None,
         }
+    }
+
+    /// A node grants it with this number; its vote follows.
+    pub const fn numbered(&mut self, number: u64) {
+        self.numbers.take(number);
     }
 
     /// Takes a vote in. Returns the outcome with the vote that decides, and only with that one.
@@ -65,7 +75,8 @@ impl Acquire {
         }
         self.outcome = if self.tally.enough_yes() {
             Some(if now < self.valid_until.before(self.least) {
-                AcquireOutcome::Won { valid_until: self.valid_until }
+                let number = self.numbers.number(self.tally.quorum());
+                AcquireOutcome::Won { valid_until: self.valid_until, number }
             } else {
                 AcquireOutcome::Lost(Defeat::TooLate)
             })

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
-use crate::{MAX_NODES, Moment, NodeSet, Quorum, Terms};
+use crate::{MAX_NODES, Moment, NodeSet, Number, Numbers, Quorum, Terms};
 
 /// A node forgets a queue that nobody has asked after for three leases, or three seconds. Whoever
 /// waits for longer asks again in time, though nothing else is to be expected.
@@ -51,6 +51,8 @@ pub struct Candidacy {
 #[derive(Debug, Clone, Copy)]
 struct OnNode {
     stand: Stand,
+    /// The highest number that it gave us with its record.
+    number: u64,
     /// When its record was last offered to others: word of grants from before that is void.
     yielded_at: Moment,
 }
@@ -84,6 +86,9 @@ pub enum Step {
     Won {
         /// The end of the validity.
         valid_until: Moment,
+        /// The number of the holder. If it is not agreed on, it has to be confirmed before the
+        /// lock may be used.
+        number: Number,
     },
     /// Ask these nodes.
     Ask {
@@ -106,7 +111,7 @@ impl Candidacy {
     /// A candidate that has asked nobody yet.
     #[must_use]
     pub fn new(quorum: Quorum) -> Self {
-        let node = OnNode { stand: Stand::Unknown, yielded_at: Moment::default() };
+        let node = OnNode { stand: Stand::Unknown, number: 0, yielded_at: Moment::default() };
         Self {
             quorum,
             nodes: core::iter::repeat_n(node, quorum.nodes()).collect(),
@@ -129,7 +134,7 @@ impl Candidacy {
         if yielding {
             self.yielded = true;
             for (_, node) in self.nodes.iter_mut().enumerate().filter(|(n, _)| nodes.contains(*n)) {
-                *node = OnNode { stand: Stand::Unknown, yielded_at: sent };
+                *node = OnNode { stand: Stand::Unknown, number: 0, yielded_at: sent };
             }
         } else if nodes.len() == self.quorum.nodes() {
             self.yielded = false;
@@ -138,12 +143,13 @@ impl Candidacy {
         sent
     }
 
-    /// `node` says that its record is ours, having seen our request of `sent`.
-    pub fn granted(&mut self, node: usize, sent: Moment) {
+    /// `node` says that its record is ours, with this number, having seen our request of `sent`.
+    pub fn granted(&mut self, node: usize, sent: Moment, number: u64) {
         let Some(node) = self.nodes.get_mut(node) else { return };
         if sent < node.yielded_at {
             return;
         }
+        node.number = node.number.max(number);
         node.stand = Stand::Granted(match node.stand {
             Stand::Granted(before) => sent.max(before),
             _ => sent,
@@ -160,6 +166,7 @@ impl Candidacy {
                 return;
             }
             let free_at = free_at.unwrap_or(Moment::MAX);
+            node.number = 0;
             node.stand = Stand::Queued { number, free_at, told };
         }
     }
@@ -207,7 +214,7 @@ impl Candidacy {
             let tried = now < self.asked_at.after(half);
             let needed = if tried && self.pending.is_empty() { least } else { least.max(half) };
             if now < valid_until.before(needed) {
-                return Step::Won { valid_until };
+                return Step::Won { valid_until, number: self.holder_number() };
             }
             if self.pending.is_empty() && !tried {
                 return Step::Ask { nodes: NodeSet::first(self.quorum.nodes()), yielding: false };
@@ -263,6 +270,23 @@ impl Candidacy {
         let since = &mut since[..count];
         since.sort_unstable_by(|a, b| b.cmp(a));
         since.get(self.quorum.enough() - 1).copied()
+    }
+
+    /// The nodes on whose grants a lock is won that lasts for as long as `step` said.
+    #[must_use]
+    pub fn backing(&self) -> NodeSet {
+        let Some(since) = self.majority_since() else { return NodeSet::EMPTY };
+        self.those(|stand| matches!(stand, Stand::Granted(sent) if sent >= since))
+    }
+
+    fn holder_number(&self) -> Number {
+        let mut numbers = Numbers::default();
+        for node in &self.nodes {
+            if matches!(node.stand, Stand::Granted(_)) {
+                numbers.take(node.number);
+            }
+        }
+        numbers.number(self.quorum)
     }
 
     fn granted_nodes(&self) -> NodeSet {

@@ -25,6 +25,9 @@ pub enum ExtendOutcome {
     },
     /// A majority says the record is not ours, or the old deadline has passed. Final.
     Lost,
+    /// The clocks of a majority are too far from ours: nobody knows how long this machine was not
+    /// there, so the lease is lost. Final.
+    Apart,
     /// Neither: valid until the old deadline. A late answer may still turn it into one of the
     /// other two.
     Unknown,
@@ -62,6 +65,8 @@ impl Extend {
             ExtendOutcome::Renewed { valid_until: self.new_deadline }
         } else if self.tally.no().len() >= quorum.enough() {
             ExtendOutcome::Lost
+        } else if self.tally.apart().len() >= quorum.enough() {
+            ExtendOutcome::Apart
         } else if self.tally.too_many_others() {
             ExtendOutcome::Unknown
         } else {
@@ -87,6 +92,7 @@ impl Extend {
     }
 
     const fn is_final(&self) -> bool {
-        matches!(self.outcome, Some(ExtendOutcome::Renewed { .. } | ExtendOutcome::Lost))
+        use ExtendOutcome::{Apart, Lost, Renewed};
+        matches!(self.outcome, Some(Renewed { .. } | Lost | Apart))
     }
 }

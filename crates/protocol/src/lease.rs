@@ -42,6 +42,8 @@ pub enum LossReason {
     Expired,
     /// A majority of the nodes has no record of it.
     Gone,
+    /// The clocks of a majority of the nodes are too far from the holder's.
+    Clock,
     /// Its validity ran out, and a cap forbade to extend it.
     Capped,
     /// It was given back.
@@ -91,6 +93,7 @@ impl Lease {
             }
             ExtendOutcome::Unknown => self.state = LeaseState::Unknown,
             ExtendOutcome::Lost => self.state = LeaseState::Lost(LossReason::Gone),
+            ExtendOutcome::Apart => self.state = LeaseState::Lost(LossReason::Clock),
         }
     }
 

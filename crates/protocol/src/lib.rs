@@ -3,6 +3,7 @@
 //! ```text
 //!            votes, times                       outcome
 //!  nodes ───────────────────▶ Acquire ──────▶ won until T │ lost: why
+//!                             Confirm ──────▶ its number is sure, or not
 //!                             Extend  ──────▶ renewed until T │ lost │ unknown
 //!                             Release ──────▶ released │ partly │ was lost already
 //!                                │
@@ -28,10 +29,12 @@ mod acquire;
 mod backoff;
 mod candidacy;
 mod caps;
+mod confirm;
 mod extend;
 mod lease;
 mod moment;
 mod node_set;
+mod number;
 mod quorum;
 mod release;
 mod tally;
@@ -43,10 +46,12 @@ pub use acquire::{Acquire, AcquireOutcome, Defeat};
 pub use backoff::Backoff;
 pub use candidacy::{Candidacy, Queueing, Step};
 pub use caps::{Cap, Caps};
+pub use confirm::Confirm;
 pub use extend::{Extend, ExtendOutcome};
 pub use lease::{Lease, LeaseState, LossReason};
 pub use moment::Moment;
 pub use node_set::NodeSet;
+pub use number::{Number, Numbers, Proposal};
 pub use quorum::{MAX_NODES, Quorum};
 pub use release::{Release, ReleaseOutcome};
 pub use tally::{Tally, Vote};

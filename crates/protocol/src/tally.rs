@@ -9,6 +9,8 @@ pub enum Vote {
     Yes,
     /// It answered that it will not: another holds the name, or the record is not ours.
     No,
+    /// It did not look at the request: its clock and ours are too far apart.
+    Apart,
     /// The request never left this process, or the node refused to look at it: nothing changed.
     NotSent,
     /// Its time limit has passed. The answer may still come, and counts when it does.
@@ -25,6 +27,7 @@ pub struct Tally {
     quorum: Quorum,
     yes: NodeSet,
     no: NodeSet,
+    apart: NodeSet,
     not_sent: NodeSet,
     silent: NodeSet,
     unknown: NodeSet,
@@ -38,6 +41,7 @@ impl Tally {
             quorum,
             yes: NodeSet::EMPTY,
             no: NodeSet::EMPTY,
+            apart: NodeSet::EMPTY,
             not_sent: NodeSet::EMPTY,
             silent: NodeSet::EMPTY,
             unknown: NodeSet::EMPTY,
@@ -56,6 +60,7 @@ impl Tally {
         match vote {
             Vote::Yes => self.yes.insert(node),
             Vote::No => self.no.insert(node),
+            Vote::Apart => self.apart.insert(node),
             Vote::NotSent => self.not_sent.insert(node),
             Vote::Silent => self.silent.insert(node),
             Vote::Unknown => self.unknown.insert(node),
@@ -73,6 +78,12 @@ impl Tally {
     #[must_use]
     pub const fn no(&self) -> NodeSet {
         self.no
+    }
+
+    /// The nodes whose clock is too far from ours.
+    #[must_use]
+    pub const fn apart(&self) -> NodeSet {
+        self.apart
     }
 
     /// Whether enough nodes did it.
@@ -96,7 +107,7 @@ impl Tally {
     /// The nodes where the request can have changed something, now or later.
     #[must_use]
     pub const fn may_have_run(&self) -> NodeSet {
-        NodeSet::first(self.quorum.nodes()).without(self.no.union(self.not_sent))
+        NodeSet::first(self.quorum.nodes()).without(self.no.union(self.apart).union(self.not_sent))
     }
 
     /// N and its thresholds.
@@ -106,7 +117,7 @@ impl Tally {
     }
 
     const fn definite(&self) -> NodeSet {
-        self.yes.union(self.no).union(self.not_sent).union(self.unknown)
+        self.yes.union(self.no).union(self.apart).union(self.not_sent).union(self.unknown)
     }
 
     const fn heard(&self) -> NodeSet {
@@ -135,14 +146,12 @@ mod tests {
 
     #[test]
     fn only_a_definite_no_rules_out_that_something_was_left_behind() {
-        let mut tally = Tally::new(Quorum::of(5).unwrap());
-        for (node, vote) in [Vote::Yes, Vote::No, Vote::NotSent, Vote::Silent, Vote::Unknown]
-            .into_iter()
-            .enumerate()
-        {
+        let mut tally = Tally::new(Quorum::of(6).unwrap());
+        let votes = [Vote::Yes, Vote::No, Vote::NotSent, Vote::Silent, Vote::Unknown, Vote::Apart];
+        for (node, vote) in votes.into_iter().enumerate() {
             tally.record(node, vote);
         }
-        let may: [bool; 5] = core::array::from_fn(|node| tally.may_have_run().contains(node));
-        assert_eq!(may, [true, false, false, true, true]);
+        let may: [bool; 6] = core::array::from_fn(|node| tally.may_have_run().contains(node));
+        assert_eq!(may, [true, false, false, true, true, false]);
     }
 }

@@ -9,13 +9,14 @@
 pub struct Turns {
     taken: u16,
     most: u16,
+    reserved: u16,
 }
 
 impl Turns {
     /// The first of `most` turns.
     #[must_use]
     pub const fn first_of(most: u16) -> Self {
-        Self { taken: 0, most }
+        Self { taken: 0, most, reserved: most }
     }
 
     /// Allows no more than `most` in all.
@@ -31,11 +32,17 @@ impl Turns {
         self.taken
     }
 
+    /// How many turns are reserved after this one.
+    #[must_use]
+    pub const fn left(self) -> u16 {
+        self.reserved.saturating_sub(self.taken).saturating_sub(1)
+    }
+
     /// The next turn, unless others have waited long enough.
     #[must_use]
     pub const fn next(self) -> Option<Self> {
         let taken = self.taken.saturating_add(1);
-        if taken < self.most { Some(Self { taken, most: self.most }) } else { None }
+        if taken < self.most { Some(Self { taken, ..self }) } else { None }
     }
 }
 
@@ -57,7 +64,9 @@ mod tests {
         let mut limited = Turns::first_of(3);
         limited.limit(5);
         assert!(limited.next().is_some());
+        assert_eq!(limited.left(), 2);
         limited.limit(1);
+        assert_eq!(limited.left(), 2, "they stay reserved");
         assert_eq!(limited.next(), None);
     }
 }

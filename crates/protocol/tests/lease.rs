@@ -14,6 +14,7 @@ fn outcome() -> impl Strategy<Value = ExtendOutcome> {
         4 => (0..2_000u64).prop_map(|ms| ExtendOutcome::Renewed { valid_until: at(ms) }),
         2 => Just(ExtendOutcome::Unknown),
         1 => Just(ExtendOutcome::Lost),
+        1 => Just(ExtendOutcome::Apart),
     ]
 }
 
@@ -33,7 +34,7 @@ proptest! {
             let before = lease.valid_until();
             lease.extended(outcome, now);
             prop_assert!(lease.valid_until() >= before);
-            lost |= now >= before || outcome == ExtendOutcome::Lost;
+            lost |= now >= before || matches!(outcome, ExtendOutcome::Lost | ExtendOutcome::Apart);
             prop_assert_eq!(matches!(lease.state(now), LeaseState::Lost(_)), lost);
             if lost {
                 prop_assert_eq!(lease.valid_until(), before, "extended after its loss");

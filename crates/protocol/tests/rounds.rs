@@ -17,6 +17,7 @@ fn vote() -> impl Strategy<Value = Vote> {
         3 => Just(Vote::Yes),
         2 => Just(Vote::No),
         1 => Just(Vote::NotSent),
+        1 => Just(Vote::Apart),
         1 => Just(Vote::Silent),
         1 => Just(Vote::Unknown),
     ]
@@ -88,7 +89,7 @@ proptest! {
             }
             let in_time = at(at_ms) < terms.valid_until(SENT).before(least);
             match outcome {
-                Some(AcquireOutcome::Won { valid_until }) => {
+                Some(AcquireOutcome::Won { valid_until, .. }) => {
                     prop_assert!(yes >= quorum.enough() && in_time);
                     prop_assert_eq!(valid_until, terms.valid_until(SENT));
                 }
@@ -114,7 +115,7 @@ proptest! {
         // Whatever was decided, the tally knows every node that may hold a record of ours.
         let words = words(nodes, &ballots);
         for (node, word) in words.iter().enumerate() {
-            let cannot = matches!(word, Some(Vote::No | Vote::NotSent));
+            let cannot = matches!(word, Some(Vote::No | Vote::Apart | Vote::NotSent));
             prop_assert_eq!(round.tally().may_have_run().contains(node), !cannot);
         }
     }
@@ -152,6 +153,7 @@ proptest! {
             let now = at(at_ms);
             let words = words(nodes, &ballots[..=index]);
             let (yes, no) = (count(&words, Vote::Yes), count(&words, Vote::No));
+            let apart = count(&words, Vote::Apart);
             let outcome = round.vote(node, vote, now);
             match outcome {
                 Some(ExtendOutcome::Renewed { valid_until }) => {
@@ -160,13 +162,15 @@ proptest! {
                     prop_assert!(valid_until <= terms(ttl_ms).valid_until(SENT).max(old));
                 }
                 Some(ExtendOutcome::Lost) => prop_assert!(now >= old || no >= quorum.enough()),
+                Some(ExtendOutcome::Apart) => prop_assert!(apart >= quorum.enough()),
                 Some(ExtendOutcome::Unknown) => {
+                    prop_assert!(apart < quorum.enough());
                     prop_assert!(now < old && no < quorum.enough() && yes < quorum.enough());
                     prop_assert!(others(&words) > nodes - quorum.enough());
                 }
                 None => {}
             }
-            if matches!(last, Some(ExtendOutcome::Renewed { .. } | ExtendOutcome::Lost)) {
+            if last.is_some_and(|last| last != ExtendOutcome::Unknown) {
                 prop_assert_eq!(outcome, None, "a final outcome was changed");
             }
             if words.iter().all(Option::is_some) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::line::Lines;
 use crate::locker::Locker;
 use crate::node::{self, ClientId, Failure, FailureKind, Inbox, Node, Setting};
 use crate::runtime::{Runtime, TokioRuntime};
-use crate::settings::{Settings, default_loss_lead, default_node_limit};
+use crate::settings::{Dialect, Settings, default_loss_lead, default_node_limit};
 use crate::waiters::Waiters;
 use crate::watchdog::Watchdog;
 use quorlock_protocol::{Backoff, Drift, MAX_NODES, Quorum};
@@ -122,6 +122,44 @@ impl Builder {
         self
     }
 
+    /// How locks lie on Redis and Valkey nodes, and so what can be promised of them. Default:
+    /// [`Dialect::Strict`].
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.settings.dialect = dialect;
+        self
+    }
+
+    /// How far a node's clock may be behind this machine's, and how far ahead, the longest way of a
+    /// request included. A node whose clock is outside of that casts no vote. Both are taken off the
+    /// end of each lease. In the `strict` dialect alone. Default: 100 ms and 300 ms.
+    pub fn clock_window(mut self, behind: Duration, ahead: Duration) -> Self {
+        (self.settings.clock_behind, self.settings.clock_ahead) = (behind, ahead);
+        self
+    }
+
+    /// How far the clocks of two clients may be apart: what the `strict` dialect rests on. It is taken
+    /// off the end of each lease twice. Default: 50 ms.
+    pub fn clients_apart(mut self, apart: Duration) -> Self {
+        self.settings.clients_apart = apart;
+        self
+    }
+
+    /// Takes a node without a marker for a new one. In the `strict` dialect such a node otherwise casts
+    /// no vote for as long as a lock may last, since it may have been emptied. For tests; on servers
+    /// that matter, `quorlock init` says it once. Default: no.
+    pub fn trust_new_nodes(mut self, trust: bool) -> Self {
+        self.settings.trust_new_nodes = trust;
+        self
+    }
+
+    /// Whether each holder has a number that grows, [`Guard::fence`](crate::Guard::fence). Without it a
+    /// lock in the `redlock` dialect is taken by one plain `SET`, which is faster. The `strict` dialect
+    /// always has it. Default: yes.
+    pub fn fences(mut self, fences: bool) -> Self {
+        self.settings.fences = fences;
+        self
+    }
+
     /// Another source of time, tasks and randomness than tokio and the operating system.
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);
@@ -171,6 +209,7 @@ impl Builder {
             lines: Lines::default(),
             waiters: Waiters::default(),
             client,
+            highest: AtomicU64::new(0),
         });
         let inbox: Weak<dyn Inbox> = Arc::<Core>::downgrade(&core);
         for (index, node) in core.nodes.iter().enumerate() {

@@ -2,18 +2,18 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::line::Lines;
 use crate::node::{Call, ClientId, Node, Round};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, wall_us};
 use crate::settings::Settings;
 use crate::waiters::Waiters;
 use crate::watchdog::Watchdog;
-use quorlock_protocol::{Moment, NodeSet, Quorum, Terms};
+use quorlock_protocol::{Moment, NodeSet, Proposal, Quorum, Terms};
 
 pub(crate) struct Core {
     pub(crate) nodes: Box<[Arc<dyn Node>]>,
@@ -28,11 +28,51 @@ pub(crate) struct Core {
     pub(crate) waiters: Waiters,
     /// What this locker's tickets name it by.
     pub(crate) client: ClientId,
+    /// The highest number that any of its locks had.
+    pub(crate) highest: AtomicU64,
+}
+
+/// When something is sent, by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stamp {
+    pub(crate) sent: Moment,
+    /// Read after `sent`: nodes count a lease from it, and must not begin before its holder does.
+    pub(crate) wall_us: u64,
 }
 
 impl Core {
     pub(crate) fn now(&self) -> Moment {
         self.runtime.now()
+    }
+
+    /// The time for a round whose first byte is about to leave.
+    pub(crate) fn stamp(&self) -> Stamp {
+        let sent = self.now();
+        Stamp { sent, wall_us: self.wall_us() }
+    }
+
+    /// The time of day.
+    pub(crate) fn wall_us(&self) -> u64 {
+        wall_us(&*self.runtime)
+    }
+
+    /// The number to propose for a new holder, at this time of day; zero if holders have none.
+    pub(crate) fn next_number(&self, wall_us: u64) -> u64 {
+        if !self.settings.fences {
+            return 0;
+        }
+        wall_us.max(self.highest.load(Ordering::Relaxed).saturating_add(1))
+    }
+
+    /// The numbers to propose for a new holder who may be followed by others of this process.
+    pub(crate) fn proposal(&self, wall_us: u64, turns: u16) -> Option<Proposal> {
+        let least = self.next_number(wall_us);
+        (least > 0).then_some(Proposal { least, block: turns.max(1) })
+    }
+
+    /// A lock of this process has these numbers: what is proposed from now on is higher.
+    pub(crate) fn numbered(&self, last: u64) {
+        self.highest.fetch_max(last, Ordering::Relaxed);
     }
 
     /// Puts a round before all nodes. Their answers may come in before this returns.

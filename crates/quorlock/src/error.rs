@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::name::Name;
-use crate::node::{Failure, Holder};
+use crate::node::{Failure, FailureKind, Holder};
 use quorlock_protocol::{Cap, LossReason};
 
 /// Why a lock was not taken, extended or released.
@@ -72,6 +72,27 @@ pub enum Error {
         answers: NodeAnswers,
     },
 
+    /// Too many nodes cast no vote, since they were started or emptied and may have forgotten locks.
+    /// Wait for as long as it says, or run `quorlock init` if the nodes are new.
+    #[error("the lock {name} cannot be taken for another {remaining:.1?}: {answers}")]
+    Quarantined {
+        /// The lock.
+        name: Name,
+        /// When a majority votes again.
+        remaining: Duration,
+        /// What each node said that did not grant it.
+        answers: NodeAnswers,
+    },
+
+    /// The clocks of too many nodes are too far from this machine's. Set the clocks right.
+    #[error("the lock {name} cannot be taken while clocks differ so much: {answers}")]
+    Clock {
+        /// The lock.
+        name: Name,
+        /// What each node said that did not grant it: which one, and how far off.
+        answers: NodeAnswers,
+    },
+
     /// The library was used in a way that cannot work.
     #[error("{problem}; {remedy}")]
     Misuse {
@@ -99,6 +120,9 @@ pub enum Loss {
     Expired,
     /// A majority of the nodes had no record of it, or one of somebody else.
     Gone,
+    /// The clocks of a majority of the nodes are too far from this machine's: it may have stood
+    /// still for longer than it knows.
+    Clock,
     /// The validity ran out, or is about to, and a cap forbade to extend it: the caller's own
     /// [`max_extensions`](crate::Lock::max_extensions) or [`max_hold`](crate::Lock::max_hold).
     Capped,
@@ -111,6 +135,7 @@ impl From<LossReason> for Loss {
         match reason {
             LossReason::Expired => Self::Expired,
             LossReason::Gone => Self::Gone,
+            LossReason::Clock => Self::Clock,
             LossReason::Capped => Self::Capped,
             LossReason::Released => Self::Released,
         }
@@ -122,6 +147,10 @@ impl fmt::Display for Loss {
         f.write_str(match self {
             Self::Expired => "its validity ran out before it was extended",
             Self::Gone => "a majority of the nodes has no record of it any more",
+            Self::Clock => {
+                "the clocks of a majority of the nodes are too far from this machine's; keep the \
+                 clocks right, as with NTP"
+            }
             Self::Capped => {
                 "it was kept for as long as its cap allows; do less under it, or raise \
                  max_extensions or max_hold"
@@ -142,6 +171,30 @@ pub struct NodeAnswer {
     pub node: String,
     /// What it said; `None` if it answered that the lock is not ours to take or to keep.
     pub failure: Option<Failure>,
+}
+
+impl NodeAnswers {
+    fn kinds(&self) -> impl Iterator<Item = FailureKind> {
+        self.0.iter().filter_map(|answer| answer.failure.as_ref()).map(Failure::kind)
+    }
+
+    /// When so many nodes vote again that `missing` more votes can be had, if that is what is lacking.
+    pub(crate) fn quarantine(&self, missing: usize) -> Option<Duration> {
+        let mut left: Vec<Duration> = self
+            .kinds()
+            .filter_map(|kind| match kind {
+                FailureKind::Quarantined(left) => Some(left),
+                _ => None,
+            })
+            .collect();
+        left.sort_unstable();
+        left.get(missing.checked_sub(1)?).copied()
+    }
+
+    /// How many have clocks that are too far from ours.
+    pub(crate) fn apart(&self) -> usize {
+        self.kinds().filter(|kind| *kind == FailureKind::Clock).count()
+    }
 }
 
 impl fmt::Display for NodeAnswers {

@@ -36,6 +36,8 @@ use quorlock_protocol::LeaseState;
 #[must_use = "a guard that is dropped releases its lock at once"]
 pub struct Guard {
     claim: Arc<Claim>,
+    /// Its number, which is not that of the next holder of the same claim.
+    number: u64,
     /// Whether the release has begun, so that the drop does not begin it again.
     released: bool,
 }
@@ -56,7 +58,8 @@ pub enum GuardState {
 
 impl Guard {
     pub(crate) fn new(claim: Arc<Claim>) -> Self {
-        Self { claim, released: false }
+        let number = claim.number();
+        Self { claim, number, released: false }
     }
 
     pub(crate) fn runtime(&self) -> &dyn Runtime {
@@ -67,6 +70,29 @@ impl Guard {
     #[must_use]
     pub fn name(&self) -> &Name {
         &self.claim.name
+    }
+
+    /// The number of this holder: higher than that of everybody who held the lock before, whichever
+    /// nodes they had it from, and lower than that of everybody who holds it later.
+    ///
+    /// Pass it on with every write to what the lock protects, and let that refuse a lower number than
+    /// the highest it has seen: then a holder that was paused and does not know that it lost the lock
+    /// can do no harm. It is worth nothing if nobody checks it; [`Fence`](crate::Fence) does, and the
+    /// documentation has the same for SQL, Redis and HTTP.
+    ///
+    /// An owner's guards of one lock share a number.
+    ///
+    /// # Panics
+    /// If the locker was built [without fences](crate::Builder::fences): a zero here would pass for a
+    /// number, and protect nothing.
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        assert!(
+            self.number > 0,
+            "the lock {} has no fence: its Locker was built with fences(false)",
+            self.name()
+        );
+        self.number
     }
 
     /// Whether the lock is held at this moment. Once it is `false` it stays so.

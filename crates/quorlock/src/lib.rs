@@ -96,5 +96,5 @@ pub use name::{MAX_NAME_BYTES, Name};
 pub use note::{MAX_NOTE_BYTES, Note};
 pub use owner::Owner;
 pub use quorlock_protocol::{Backoff, Cap, Drift};
-pub use settings::{MIN_TTL, Settings};
+pub use settings::{Dialect, MIN_TTL, Settings};
 pub use token::{Token, TokenText};

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::core::Core;
-use crate::drive::{AcquireRound, Candidacy, Claim, Defeated, ExtendRound, InspectRound, Status};
+use crate::drive::{
+    AcquireRound, Candidacy, Claim, ConfirmRound, Defeated, ExtendRound, InspectRound, Status,
+};
 use crate::guard::Guard;
 use crate::line::{Entry, Seat, Turn};
 use crate::name::Name;
@@ -182,6 +184,9 @@ impl IntoFuture for Lock {
 /// - [`Error::Taken`]: not waiting, and somebody else holds it.
 /// - [`Error::TimedOut`]: it did not become free in time; `last` says how the last attempt ended.
 /// - [`Error::NoQuorum`]: not waiting, and too few nodes answered. Waiting, it tries again.
+/// - [`Error::Quarantined`]: not waiting, and too many nodes cast no vote yet. Waiting, it is waited out
+///   if there is time enough.
+/// - [`Error::Clock`]: not waiting, and the clocks of too many nodes are too far from this one's.
 /// - [`Error::Node`]: the name is in use for something that is not a lock.
 /// - [`Error::Misuse`]: a name or a time that cannot work, or the locker was shut down.
 ///
@@ -214,6 +219,8 @@ enum Stage {
     Asking(Arc<AcquireRound>),
     /// In front, and in the queues of the nodes.
     Standing(Arc<Candidacy>),
+    /// In front with the lock, whose number is not sure yet.
+    Confirming(Arc<ConfirmRound>),
     /// Not in line any more, looking who holds it for the error message.
     GivingUp(Arc<InspectRound>, Defeated),
     Over,
@@ -238,6 +245,13 @@ impl Locking {
     fn stand(&mut self, name: Name) {
         let Lock { core, wish, .. } = &self.lock;
         self.stage = Stage::Standing(Candidacy::start(core, name, *wish));
+    }
+
+    /// Holds what was won, once its number is sure.
+    fn win(&mut self, claim: Arc<Claim>) -> Option<Poll<Result<Guard, Error>>> {
+        let Some(number) = claim.to_confirm() else { return Some(self.hold(claim)) };
+        self.stage = Stage::Confirming(ConfirmRound::start(&claim, number));
+        None
     }
 
     fn hold(&mut self, claim: Arc<Claim>) -> Poll<Result<Guard, Error>> {
@@ -276,6 +290,11 @@ impl Locking {
             }
             Stage::Asking(round) => match round.abandon() {
                 None => Turn::Front(None),
+                // Nobody may have it before its number is sure.
+                Some(claim) if claim.to_confirm().is_some() => {
+                    claim.give_back();
+                    Turn::Front(None)
+                }
                 Some(claim) => {
                     core.front_holds(&claim);
                     claim.let_go();
@@ -283,6 +302,10 @@ impl Locking {
                 }
             },
             Stage::Standing(candidacy) => Turn::Front(Some(candidacy)),
+            Stage::Confirming(round) => {
+                round.claim().abandon();
+                Turn::Front(None)
+            }
         };
         core.pass_on(name, turn);
     }
@@ -325,9 +348,17 @@ impl Locking {
                 remaining: status.and_then(Status::remaining),
             },
             Defeat::Unreachable | Defeat::TooLate | Defeat::Abandoned => {
+                let (quorum, answers) = (self.lock.core.quorum, &defeated.answers);
+                let missing = quorum.enough().saturating_sub(defeated.granted);
+                if let Some(remaining) = answers.quarantine(missing) {
+                    let (name, answers) = (name.clone(), defeated.answers);
+                    return Error::Quarantined { name, remaining, answers };
+                }
+                if answers.apart() >= quorum.too_many() {
+                    return Error::Clock { name: name.clone(), answers: defeated.answers };
+                }
                 let late = defeated.defeat == Defeat::TooLate;
                 let too_late = if late { " too late for it to be of use" } else { "" };
-                let quorum = self.lock.core.quorum;
                 Error::NoQuorum {
                     verb: format!("granted the lock {name}{too_late}"),
                     have: defeated.granted,
@@ -415,8 +446,12 @@ impl Locking {
             Stage::Borrowing(claim, round) => match round.poll(cx) {
                 Poll::Pending => return Some(Poll::Pending),
                 Poll::Ready(Ok(())) => {
-                    let claim = Arc::clone(claim);
-                    return Some(self.hold(claim));
+                    let (claim, number) = (Arc::clone(claim), round.number());
+                    claim.set_number(number.last);
+                    if number.agreed {
+                        return Some(self.hold(claim));
+                    }
+                    self.stage = Stage::Confirming(ConfirmRound::start(&claim, number.last));
                 }
                 // It has just been released, or cannot be known: as any other then.
                 Poll::Ready(Err(_)) => {
@@ -425,7 +460,7 @@ impl Locking {
                 }
             },
             Stage::Asking(round) => match round.poll(cx) {
-                Poll::Ready(Ok(claim)) => return Some(self.hold(claim)),
+                Poll::Ready(Ok(claim)) => return self.win(claim),
                 Poll::Ready(Err(defeated)) if !waits => return self.give_up(&name, defeated),
                 Poll::Ready(Err(_)) => self.stand(name),
                 Poll::Pending => {
@@ -437,7 +472,7 @@ impl Locking {
                 }
             },
             Stage::Standing(candidacy) => match candidacy.poll(&self.lock.wish, cx) {
-                Poll::Ready(Some(claim)) => return Some(self.hold(claim)),
+                Poll::Ready(Some(claim)) => return self.win(claim),
                 standing => {
                     let candidacy = Arc::clone(candidacy);
                     if standing.is_pending() && self.poll_patience(cx).is_pending() {
@@ -446,6 +481,21 @@ impl Locking {
                     return self.give_up(&name, candidacy.defeated());
                 }
             },
+            Stage::Confirming(round) => {
+                let Poll::Ready(sure) = round.poll(cx) else { return Some(Poll::Pending) };
+                let claim = Arc::clone(round.claim());
+                let left = claim.with_lease(quorlock_protocol::Lease::remaining);
+                if sure && left > self.lock.wish.least {
+                    return Some(self.hold(claim));
+                }
+                claim.abandon();
+                if !waits {
+                    self.stage = Stage::Over;
+                    core.pass_on(&name, Turn::Front(None));
+                    return self.give_up(&name, Defeated::split());
+                }
+                self.stand(name);
+            }
             Stage::GivingUp(look, _) => {
                 let Poll::Ready(status) = look.poll(cx) else { return Some(Poll::Pending) };
                 if let Stage::GivingUp(_, defeated) =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::Error;
-use crate::drive::{Claim, ExtendRound, InspectRound};
+use crate::drive::{Claim, ConfirmRound, ExtendRound, InspectRound};
 use crate::guard::Guard;
 use crate::locker::Locker;
 use crate::name::Name;
@@ -55,6 +55,14 @@ impl Locker {
         let unsure = Unsure(Some(Arc::clone(&claim)));
         let round = ExtendRound::start(&claim)?;
         poll_fn(|cx| round.poll(cx)).await?;
+        let number = round.number();
+        claim.set_number(number.last);
+        if !number.agreed {
+            let sure = ConfirmRound::start(&claim, number.last);
+            if !poll_fn(|cx| sure.poll(cx)).await {
+                return Err(sure.unsure());
+            }
+        }
         unsure.confirm();
         Ok(Guard::new(claim))
     }

@@ -17,6 +17,29 @@ const DEFAULT_LEAD_SHARE: u32 = 20;
 /// What a caller may set goes up to this share: a round has to end long before its lease does.
 const LARGEST_NODE_SHARE: u32 = 5;
 
+/// How far a server's clock may be behind a client's by default.
+const DEFAULT_CLOCK_BEHIND: Duration = Duration::from_millis(100);
+/// How far it may be ahead, the way of a request included.
+const DEFAULT_CLOCK_AHEAD: Duration = Duration::from_millis(300);
+/// How far the clocks of two clients may be apart.
+const DEFAULT_CLIENTS_APART: Duration = Duration::from_millis(50);
+
+/// How locks lie on Redis and Valkey nodes, and so what can be promised of them.
+///
+/// All clients of a lock have to use the same dialect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// A lock stays exclusive though nodes crash, forget what they granted, are emptied, or have their
+    /// clocks moved. The clocks of the *clients* have to be right within
+    /// [`clients_apart`](Settings::clients_apart), as they are with NTP.
+    #[default]
+    Strict,
+    /// The lock of the Redis documentation, which every Redlock library in any language shares. A lock
+    /// stays exclusive while no clock jumps and no node forgets.
+    Redlock,
+}
+
 /// What a [`Builder`](crate::Builder) starts from; each field is a method there.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -49,6 +72,19 @@ pub struct Settings {
     pub local_turns: u16,
     /// Put before every name to make the key on a Redis node. Default: nothing.
     pub prefix: Vec<u8>,
+    /// How locks lie on Redis and Valkey nodes. Default: [`Dialect::Strict`].
+    pub dialect: Dialect,
+    /// How far a node's clock may be behind this machine's in the `strict` dialect. Default: 100 ms.
+    pub clock_behind: Duration,
+    /// How far it may be ahead, the longest way of a request included. Default: 300 ms.
+    pub clock_ahead: Duration,
+    /// How far the clocks of two clients may be apart. Default: 50 ms.
+    pub clients_apart: Duration,
+    /// Whether a node without a marker is taken for a new one, and not for one that was emptied.
+    /// Default: no.
+    pub trust_new_nodes: bool,
+    /// Whether each holder has a [number](crate::Guard::fence). Default: yes.
+    pub fences: bool,
 }
 
 impl Default for Settings {
@@ -67,6 +103,12 @@ impl Default for Settings {
             retry: Backoff { longest: Duration::from_millis(200) },
             local_turns: 16,
             prefix: Vec::new(),
+            dialect: Dialect::default(),
+            clock_behind: DEFAULT_CLOCK_BEHIND,
+            clock_ahead: DEFAULT_CLOCK_AHEAD,
+            clients_apart: DEFAULT_CLIENTS_APART,
+            trust_new_nodes: false,
+            fences: true,
         }
     }
 }
@@ -108,8 +150,20 @@ impl Settings {
                 ));
             }
         }
+        if self.dialect == Dialect::Strict && !self.fences {
+            return Err(Error::misuse(
+                "locks without fences were asked for in the strict dialect, which always has them",
+                "use the redlock dialect, or leave the fences on",
+            ));
+        }
         self.check_keep(self.keep())?;
         self.check_ttl(self.ttl)
+    }
+
+    /// What the clock window of the `strict` dialect takes off the end of each lease.
+    pub(crate) fn clock_margin(&self) -> Duration {
+        let window = self.clock_behind.saturating_add(self.clock_ahead);
+        window.saturating_add(self.clients_apart.saturating_mul(2))
     }
 
     /// How a lock is kept that asks for nothing else.
@@ -158,12 +212,12 @@ impl Settings {
         if validity <= self.node_limit {
             return Err(Error::misuse(
                 format!(
-                    "a TTL of {ttl:?} less the drift allowance of {:?} leaves {validity:?}, which \
-                     the node time limit of {:?} uses up",
-                    self.drift.of(ttl),
+                    "a TTL of {ttl:?} less {:?} for clocks that differ leaves {validity:?}, which the \
+                     node time limit of {:?} uses up",
+                    self.drift.of(ttl).saturating_add(self.margin),
                     self.node_limit
                 ),
-                "use a longer TTL, or a smaller drift allowance",
+                "use a longer TTL, or smaller allowances for clocks",
             ));
         }
         if self.loss_lead >= validity {

@@ -15,3 +15,16 @@ pub(crate) struct Wish {
     /// Whether the holder has something to say of itself.
     pub(crate) noted: bool,
 }
+
+impl Wish {
+    /// Whether it may be passed on to others of this process, and be had from them: it is of no
+    /// owner, without an end, and nothing is said about its holder.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.owner.is_none() && self.keep.without_end() && !self.noted
+    }
+
+    /// How many of this process may have it one after another.
+    pub(crate) fn turns(&self, local_turns: u16) -> u16 {
+        if self.is_plain() { local_turns } else { 1 }
+    }
+}

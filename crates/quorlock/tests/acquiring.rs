@@ -15,11 +15,21 @@ const TTL: Duration = Duration::from_secs(30);
 const PATIENT: Duration = Duration::from_secs(5);
 
 async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
-    Locker::builder().nodes(urls).ttl(TTL).connect().await.expect("a locker")
+    Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes(urls)
+        .ttl(TTL)
+        .connect()
+        .await
+        .expect("a locker")
 }
 
 async fn patient_locker(urls: impl IntoIterator<Item = String>) -> Locker {
-    let builder = Locker::builder().nodes(urls).ttl(TTL).node_limit(PATIENT);
+    let builder = Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes(urls)
+        .ttl(TTL)
+        .node_limit(PATIENT);
     builder.connect().await.expect("a locker")
 }
 
@@ -151,7 +161,12 @@ async fn a_request_does_not_wait_for_the_answer_to_the_one_before() {
     let proxy = Proxy::in_front_of(server.addr());
     // The time limit, at which the connection is looked after in any case, is far away.
     let ttl = Duration::from_secs(150);
-    let builder = Locker::builder().nodes([proxy.url()]).max_ttl(ttl).ttl(ttl).node_limit(ttl / 5);
+    let builder = Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes([proxy.url()])
+        .max_ttl(ttl)
+        .ttl(ttl)
+        .node_limit(ttl / 5);
     let locker = builder.connect().await.expect("a locker");
     proxy.hang(true);
     let mut held = 0;
@@ -239,7 +254,11 @@ async fn a_wall_clock_that_is_wrong_changes_nothing() {
         let server = RedisServer::start();
         let right = locker([server.url()]).await;
         let runtime = Arc::new(WrongTimeOfDay(TokioRuntime::current(), wall));
-        let builder = Locker::builder().nodes([server.url()]).ttl(TTL).runtime(runtime);
+        let builder = Locker::builder()
+            .dialect(quorlock::Dialect::Redlock)
+            .nodes([server.url()])
+            .ttl(TTL)
+            .runtime(runtime);
         let wrong = builder.connect().await.expect("a locker");
         let guard = wrong.try_lock("skewed").await.expect("free");
         assert!(guard.is_held() && guard.remaining() <= Duration::from_millis(26_998));

@@ -18,12 +18,21 @@ const SHORT: Duration = Duration::from_millis(500);
 
 fn memory() -> Locker {
     let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
-    Locker::builder().with_nodes([node]).connect().expect("a locker")
+    Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .with_nodes([node])
+        .connect()
+        .expect("a locker")
 }
 
 fn on(servers: &[RedisServer], ttl: Duration) -> Locker {
     let urls = servers.iter().map(RedisServer::url);
-    Locker::builder().nodes(urls).ttl(ttl).connect().expect("a locker")
+    Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes(urls)
+        .ttl(ttl)
+        .connect()
+        .expect("a locker")
 }
 
 fn misuse<T>(result: Result<T, Error>) -> String {
@@ -97,7 +106,11 @@ fn one_that_is_taken_is_not_waited_for_longer_than_said() {
 fn a_loss_is_told_though_every_node_hangs() {
     let servers = servers(3);
     let urls = servers.iter().map(RedisServer::url);
-    let builder = Locker::builder().nodes(urls).ttl(2 * SHORT).loss_lead(SHORT);
+    let builder = Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes(urls)
+        .ttl(2 * SHORT)
+        .loss_lead(SHORT);
     let locker = builder.connect().expect("a locker");
     let guard = locker.lock("x").acquire().expect("free");
     let told = told_of(&guard);
@@ -208,13 +221,19 @@ fn an_owner_enters_again_and_a_shut_down_locker_takes_nothing() {
 fn in_async_code_nothing_blocks_and_the_error_says_what_to_use() {
     let node = Arc::new(MemoryNode::new());
     let nodes = [Arc::clone(&node) as Arc<dyn Node>];
-    let locker = Locker::builder().with_nodes(nodes.clone()).connect().expect("a locker");
+    let locker = Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .with_nodes(nodes.clone())
+        .connect()
+        .expect("a locker");
     let guard = locker.lock("x").acquire().expect("free");
     let guards = locker.lock_many(["y", "z"]).acquire().expect("free");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
         let refused = [
-            misuse(Locker::builder().with_nodes(nodes).connect()),
+            misuse(
+                Locker::builder().dialect(quorlock::Dialect::Redlock).with_nodes(nodes).connect(),
+            ),
             misuse(locker.lock("a").acquire()),
             misuse(locker.try_lock("a").acquire()),
             misuse(locker.lock_many(["a", "b"]).acquire()),

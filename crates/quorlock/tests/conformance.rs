@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
-use quorlock::Settings;
 use quorlock::node::memory::MemoryNode;
 use quorlock::node::{self, ClientId, Node};
 use quorlock::runtime::{Runtime, TokioRuntime};
+use quorlock::{Dialect, Settings};
 use quorlock_testkit::conformance::{Backend, CASES};
-use quorlock_testkit::{RedisServer, Reply, conformance, eventually_async as eventually};
+use quorlock_testkit::{
+    RedisServer, RedisServerBuilder, Reply, conformance, eventually_async as eventually,
+};
 
 struct Memory(Arc<MemoryNode>);
 
@@ -35,20 +37,25 @@ fn memory() -> Option<Memory> {
     Some(Memory(Arc::new(MemoryNode::new())))
 }
 
-async fn by_url(url: &str, client: ClientId) -> Arc<dyn Node> {
+async fn by_url(url: &str, client: ClientId, settings: &Settings) -> Arc<dyn Node> {
     let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
-    let nodes = node::open([url], &Settings::default(), &runtime, client);
+    let nodes = node::open([url], settings, &runtime, client);
     let node = nodes.expect("a good URL").remove(0);
     node.ready().await.expect("a node that is up");
     node
 }
 
 /// A server that speaks as Redis does.
-struct Server(RedisServer);
+struct Server {
+    server: RedisServer,
+    dialect: Dialect,
+}
 
 impl Backend for Server {
     async fn open(&self, client: ClientId) -> Arc<dyn Node> {
-        by_url(&self.0.url(), client).await
+        let mut settings = Settings::default();
+        (settings.dialect, settings.trust_new_nodes) = (self.dialect, true);
+        by_url(&self.server.url(), client, &settings).await
     }
 
     fn tells(&self) -> bool {
@@ -58,28 +65,47 @@ impl Backend for Server {
     async fn gone(&self, client: ClientId) {
         let channel = format!("quorlock:inbox:{client}");
         eventually("nobody listens", async || {
-            let listeners = self.0.command(&["PUBSUB", "NUMSUB", &channel]);
+            let listeners = self.server.command(&["PUBSUB", "NUMSUB", &channel]);
             listeners == Reply::Array(vec![Reply::bulk(channel.as_bytes()), Reply::Int(0)])
         })
         .await;
     }
 
     fn kept(&self) -> usize {
-        match self.0.command(&["DBSIZE"]) {
-            Reply::Int(keys) => usize::try_from(keys).expect("a count"),
+        let Reply::Array(keys) = self.server.command(&["KEYS", "*"]) else { panic!("a list") };
+        let keys = keys.into_iter().map(|key| match key {
+            Reply::Bulk(Some(key)) => String::from_utf8_lossy(&key).into_owned(),
             other => panic!("{other:?}"),
-        }
+        });
+        keys.filter(|key| !self.is_idle(key)).count()
     }
 }
 
-fn redis() -> Option<Server> {
-    Some(Server(RedisServer::start()))
+impl Server {
+    fn start(server: RedisServerBuilder, dialect: Dialect) -> Self {
+        Self { server: server.start(), dialect }
+    }
+
+    /// The number of past holders, or the mark of the server.
+    fn is_idle(&self, key: &str) -> bool {
+        let free = || match self.server.command(&["GET", key]) {
+            Reply::Bulk(Some(record)) => {
+                record.starts_with(b"quorlock ") && record.ends_with(b" 0 ")
+            }
+            _ => false,
+        };
+        key.ends_with(":quorlock:fence") || key == ":quorlock:node" || free()
+    }
+}
+
+fn redis(dialect: Dialect) -> Option<Server> {
+    Some(Server::start(RedisServer::builder(), dialect))
 }
 
 /// `cargo xtask test` names a Valkey server.
-fn valkey() -> Option<Server> {
+fn valkey(dialect: Dialect) -> Option<Server> {
     let program = std::env::var_os("QUORLOCK_TEST_VALKEY")?;
-    Some(Server(RedisServer::builder().program(program).start()))
+    Some(Server::start(RedisServer::builder().program(program), dialect))
 }
 
 struct File(tempfile::TempDir);
@@ -92,7 +118,8 @@ impl File {
 
 impl Backend for File {
     async fn open(&self, client: ClientId) -> Arc<dyn Node> {
-        by_url(&format!("sqlite:{}", self.path().display()), client).await
+        let url = format!("sqlite:{}", self.path().display());
+        by_url(&url, client, &Settings::default()).await
     }
 
     fn tells(&self) -> bool {
@@ -113,7 +140,7 @@ impl Backend for File {
         };
         let count_of = |table| count(table).expect("a number");
         // There is no table of notes before the first note.
-        count_of("lock") + count_of("ticket") + count("note").unwrap_or(0)
+        count_of("lock WHERE token != x''") + count_of("ticket") + count("note").unwrap_or(0)
     }
 }
 
@@ -122,9 +149,11 @@ fn sqlite() -> Option<File> {
 }
 
 conformance!(memory, super::memory());
-conformance!(redis, super::redis());
+conformance!(redis, super::redis(Dialect::Strict));
+conformance!(redis_redlock, super::redis(Dialect::Redlock));
 conformance!(sqlite, super::sqlite());
-conformance!(valkey, super::valkey());
+conformance!(valkey, super::valkey(Dialect::Strict));
+conformance!(valkey_redlock, super::valkey(Dialect::Redlock));
 
 /// Reads the kinds of nodes from the folders that hold them, and the tests from this very program:
 /// neither a new kind nor a new case can be forgotten.

@@ -12,7 +12,13 @@ const TTL: Duration = StillWorld::TTL;
 
 async fn locker(servers: &[RedisServer]) -> Locker {
     let urls = servers.iter().map(RedisServer::url);
-    Locker::builder().nodes(urls).ttl(TTL).connect().await.expect("a locker")
+    Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes(urls)
+        .ttl(TTL)
+        .connect()
+        .await
+        .expect("a locker")
 }
 
 fn key(server: &RedisServer, name: &str) -> Reply {
@@ -335,7 +341,12 @@ async fn a_list_shows_what_a_majority_holds() {
     let servers = servers(3);
     let locker = |prefix: &str| {
         let urls = servers.iter().map(RedisServer::url);
-        Locker::builder().nodes(urls).ttl(TTL).prefix(prefix).connect()
+        Locker::builder()
+            .dialect(quorlock::Dialect::Redlock)
+            .nodes(urls)
+            .ttl(TTL)
+            .prefix(prefix)
+            .connect()
     };
     let (one, two) = (locker("[a]*:").await.expect("one"), locker("a:").await.expect("two"));
     let held = one.lock("held").note("Anna").await.expect("free");

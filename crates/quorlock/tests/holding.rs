@@ -16,7 +16,13 @@ use quorlock_testkit::{
 const TTL: Duration = Duration::from_secs(30);
 
 async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
-    Locker::builder().nodes(urls).ttl(TTL).connect().await.expect("a locker")
+    Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes(urls)
+        .ttl(TTL)
+        .connect()
+        .await
+        .expect("a locker")
 }
 
 fn exists(server: &RedisServer, name: &str) -> bool {
@@ -98,7 +104,10 @@ async fn an_extension_after_somebody_else_held_it_fails_and_brings_nothing_back(
 #[tokio::test]
 async fn a_guard_knows_by_itself_when_its_time_is_over() {
     let server = RedisServer::start();
-    let locker = Locker::builder().nodes([server.url()]).ttl(Duration::from_millis(100));
+    let locker = Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes([server.url()])
+        .ttl(Duration::from_millis(100));
     let locker = locker.connect().await.expect("a locker");
     let guard = locker.lock("short").await.expect("free");
     server.pause();
@@ -121,7 +130,9 @@ impl Drop for Dropped<'_> {
 #[tokio::test]
 async fn work_is_stopped_though_every_node_hangs() {
     let servers = servers(3);
-    let builder = Locker::builder().nodes(servers.iter().map(RedisServer::url));
+    let builder = Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes(servers.iter().map(RedisServer::url));
     let locker = builder.ttl(Duration::from_millis(500)).connect().await.expect("a locker");
     let guard = locker.lock("hung").await.expect("free");
     servers.iter().for_each(RedisServer::pause);
@@ -237,7 +248,10 @@ async fn extended(server: &RedisServer, name: &str) {
 #[tokio::test]
 async fn a_held_lock_is_extended_without_being_asked_for() {
     let servers = servers(3);
-    let builder = Locker::builder().nodes(servers.iter().map(RedisServer::url)).ttl(SHORT_TTL);
+    let builder = Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes(servers.iter().map(RedisServer::url))
+        .ttl(SHORT_TTL);
     let locker = builder.connect().await.expect("a locker");
     let guard = locker.lock("kept").await.expect("free");
     for server in &servers {
@@ -256,7 +270,8 @@ async fn a_held_lock_is_extended_without_being_asked_for() {
 async fn the_watchdog_survives_reconnections_and_servers_that_forget_their_scripts() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
-    let builder = Locker::builder().nodes([proxy.url()]).ttl(SHORT_TTL);
+    let builder =
+        Locker::builder().dialect(quorlock::Dialect::Redlock).nodes([proxy.url()]).ttl(SHORT_TTL);
     let locker = builder.connect().await.expect("a locker");
     let guard = locker.lock("survives").await.expect("free");
     server.command(&["SCRIPT", "FLUSH"]);
@@ -273,7 +288,9 @@ async fn the_watchdog_survives_reconnections_and_servers_that_forget_their_scrip
 #[tokio::test]
 async fn two_of_three_that_hang_while_it_is_renewed_are_told_of_before_any_record_ends() {
     let servers = servers(3);
-    let builder = Locker::builder().nodes(servers.iter().map(RedisServer::url));
+    let builder = Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes(servers.iter().map(RedisServer::url));
     let builder = builder.ttl(SHORT_TTL).loss_lead(SHORT_TTL / 3);
     let locker = builder.connect().await.expect("a locker");
     let guard = locker.lock("hung").await.expect("free");
@@ -321,7 +338,8 @@ impl<S: Read + Write> Monitor<S> {
 async fn no_extension_follows_a_release() {
     const TTL: Duration = Duration::from_millis(300);
     let server = RedisServer::start();
-    let locker = Locker::builder().nodes([server.url()]).ttl(TTL);
+    let locker =
+        Locker::builder().dialect(quorlock::Dialect::Redlock).nodes([server.url()]).ttl(TTL);
     let locker = locker.connect().await.expect("a locker");
     let mut monitor = Monitor::new(server.connect().expect("a connection"));
     let mut tasks = tokio::task::JoinSet::new();

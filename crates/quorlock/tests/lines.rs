@@ -49,7 +49,11 @@ async fn nobody_is_let_in_twice_and_nobody_is_forgotten() {
         let mut lockers = Vec::new();
         for _ in 0..PROCESSES {
             let nodes = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>);
-            let builder = Locker::builder().with_nodes(nodes).ttl(TTL).local_turns(3);
+            let builder = Locker::builder()
+                .dialect(quorlock::Dialect::Redlock)
+                .with_nodes(nodes)
+                .ttl(TTL)
+                .local_turns(3);
             lockers.push(builder.connect().await.expect("a locker"));
         }
         let names: Arc<[Inside; NAMES]> = Arc::default();

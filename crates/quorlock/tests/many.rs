@@ -38,6 +38,7 @@ impl World {
         let nodes: Vec<_> = (0..3).map(|_| Witness::new(Arc::clone(&runtime), LIMIT)).collect();
         let client = async || {
             Locker::builder()
+                .dialect(quorlock::Dialect::Redlock)
                 .with_nodes(nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>))
                 .ttl(TTL)
                 .node_limit(LIMIT)
@@ -122,6 +123,7 @@ async fn two_that_name_them_in_opposite_orders_both_finish() {
     let world = World::new().await;
     let between = world.others(&["m", "n"]).await;
     let third = Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
         .with_nodes(world.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>))
         .runtime(Arc::clone(&world.time) as Arc<dyn Runtime>);
     let third = third.connect().await.expect("a locker");
@@ -147,7 +149,12 @@ async fn clients_that_name_them_in_different_orders_exclude_each_other_and_finis
     let mut clients = Vec::new();
     for names in [["a", "b"], ["b", "a"]] {
         let urls = servers.iter().map(RedisServer::url);
-        let locker = Locker::builder().nodes(urls).connect().await.expect("a locker");
+        let locker = Locker::builder()
+            .dialect(quorlock::Dialect::Redlock)
+            .nodes(urls)
+            .connect()
+            .await
+            .expect("a locker");
         for _ in 0..2 {
             let (locker, busy) = (locker.clone(), Arc::clone(&busy));
             clients.push(tokio::spawn(async move {
@@ -179,7 +186,12 @@ async fn one_that_is_taken_leaves_nothing_of_the_others() {
     let servers = servers(3);
     let client = async || {
         let urls = servers.iter().map(RedisServer::url);
-        Locker::builder().nodes(urls).connect().await.expect("a locker")
+        Locker::builder()
+            .dialect(quorlock::Dialect::Redlock)
+            .nodes(urls)
+            .connect()
+            .await
+            .expect("a locker")
     };
     let (ours, other) = (client().await, client().await);
     let guard = other.lock("c").await.expect("free");
@@ -201,8 +213,14 @@ async fn one_that_is_taken_leaves_nothing_of_the_others() {
 #[tokio::test]
 async fn dropped_in_the_middle_it_leaves_nothing() {
     let server = RedisServer::start();
-    let client =
-        async || Locker::builder().nodes([server.url()]).connect().await.expect("a locker");
+    let client = async || {
+        Locker::builder()
+            .dialect(quorlock::Dialect::Redlock)
+            .nodes([server.url()])
+            .connect()
+            .await
+            .expect("a locker")
+    };
     let (ours, other) = (client().await, client().await);
     let guard = other.lock("b").await.expect("free");
     {
@@ -377,7 +395,12 @@ async fn guards_can_go_their_own_ways() {
 #[tokio::test]
 async fn the_future_may_move_between_threads() {
     let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
-    let locker = Locker::builder().with_nodes([node]).connect().await.expect("a locker");
+    let locker = Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .with_nodes([node])
+        .connect()
+        .await
+        .expect("a locker");
     let work = async move {
         let guards = locker.lock_many(["a", "b"]).await?;
         guards.extend().await?;

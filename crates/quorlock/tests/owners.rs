@@ -121,7 +121,13 @@ async fn an_owner_is_known_to_other_processes_by_its_id() {
     let servers = servers(3);
     let locker = async || {
         let urls = servers.iter().map(RedisServer::url);
-        Locker::builder().nodes(urls).ttl(TTL).connect().await.expect("a locker")
+        Locker::builder()
+            .dialect(quorlock::Dialect::Redlock)
+            .nodes(urls)
+            .ttl(TTL)
+            .connect()
+            .await
+            .expect("a locker")
     };
     let (parent, child) = (locker().await, locker().await);
     let me = parent.new_owner();

@@ -11,7 +11,13 @@ use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually
 const TTL: Duration = Duration::from_secs(30);
 
 async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
-    Locker::builder().nodes(urls).ttl(TTL).connect().await.expect("a locker")
+    Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes(urls)
+        .ttl(TTL)
+        .connect()
+        .await
+        .expect("a locker")
 }
 
 fn value(server: &RedisServer, name: &str) -> Reply {

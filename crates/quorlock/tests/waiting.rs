@@ -17,7 +17,11 @@ const GRAIN: Duration = Duration::from_millis(1);
 async fn still_world() -> (Locker, Arc<VirtualTime>) {
     let time = Arc::new(VirtualTime::new(SystemTime::now()));
     let nodes = (0..3).map(|_| Arc::new(MemoryNode::new()) as Arc<dyn Node>);
-    let builder = Locker::builder().with_nodes(nodes).ttl(TTL).runtime(time.clone());
+    let builder = Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .with_nodes(nodes)
+        .ttl(TTL)
+        .runtime(time.clone());
     (builder.connect().await.expect("a locker"), time)
 }
 
@@ -43,7 +47,12 @@ async fn no_waiting_is_one_attempt() {
 async fn an_attempt_that_is_lost_before_all_were_asked_is_cleaned_after_they_were() {
     let nodes: Vec<_> = (0..3).map(|_| Arc::new(MemoryNode::new()) as Arc<dyn Node>).collect();
     let locker = async |nodes: &[Arc<dyn Node>]| {
-        Locker::builder().with_nodes(nodes.to_vec()).connect().await.expect("a locker")
+        Locker::builder()
+            .dialect(quorlock::Dialect::Redlock)
+            .with_nodes(nodes.to_vec())
+            .connect()
+            .await
+            .expect("a locker")
     };
     let guard = locker(&nodes[..2]).await.lock("early").await.expect("free");
     let error = locker(&nodes).await.try_lock("early").await.expect_err("two of three are taken");
@@ -101,7 +110,12 @@ async fn a_paused_holder_knows_that_its_time_is_over_before_another_gets_in() {
 #[tokio::test]
 async fn a_wait_that_finds_no_nodes_says_what_each_of_them_said() {
     let server = quorlock_testkit::RedisServer::start();
-    let locker = Locker::builder().nodes([server.url()]).connect().await.expect("a locker");
+    let locker = Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes([server.url()])
+        .connect()
+        .await
+        .expect("a locker");
     server.kill();
     let error = locker.lock("x").wait(Duration::from_millis(30)).await.expect_err("it is dead");
     let Error::TimedOut { ref last, .. } = error else { panic!("{error}") };

@@ -35,10 +35,14 @@ impl Clock {
         u64::try_from(i128::from(self.since) + passed).unwrap_or(0)
     }
 
+    /// Sets it.
+    pub(crate) fn set(&mut self, now: u64, shown: u64) {
+        *self = Self { since: now, shown, ppm: self.ppm };
+    }
+
     /// Sets it forward, or back.
     pub(crate) fn jump(&mut self, now: u64, by: i64) {
-        let shown = self.at(now).saturating_add_signed(by);
-        *self = Self { since: now, shown, ppm: self.ppm };
+        self.set(now, self.at(now).saturating_add_signed(by));
     }
 }
 

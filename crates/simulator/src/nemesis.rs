@@ -10,7 +10,7 @@ use crate::Setup;
 use crate::nodes::Loses;
 use crate::random::Random;
 use crate::trace::What;
-use crate::world::{Event, State, World};
+use crate::world::{Event, State, WALL_START, World};
 
 /// The kinds of faults, as they are named and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,7 +134,7 @@ pub enum FaultKind {
     WallJump {
         /// Which.
         process: u8,
-        /// By how much, in nanoseconds.
+        /// So much ahead of the true time, in nanoseconds.
         by: i64,
     },
     /// Ways are cut.
@@ -192,10 +192,10 @@ pub enum FaultKind {
     Jump {
         /// Which node.
         node: u8,
-        /// By how much.
+        /// So much ahead of the true time.
         by: i64,
     },
-    /// Its clock is set, and set back at the end.
+    /// Its clock is moved, and moved back at the end.
     Excursion {
         /// Which node.
         node: u8,
@@ -268,7 +268,7 @@ fn fault(setup: &Setup, class: FaultClass, at: u64, random: &mut Random) -> Faul
         FaultClass::Suspend => (FaultKind::Suspend { process }, random.between(ttl / 10, 4 * ttl)),
         FaultClass::Kill => (FaultKind::Kill { process }, random.between(50 * MS, 3 * SECOND)),
         FaultClass::WallJump => {
-            let by = sign * random.below(setup.dialect.wall_jump_ns()) as i64;
+            let by = random.around_zero(setup.dialect.wall_offset_ns());
             (FaultKind::WallJump { process, by }, 0)
         }
         FaultClass::Cut => {
@@ -300,7 +300,9 @@ fn fault(setup: &Setup, class: FaultClass, at: u64, random: &mut Random) -> Faul
         }
         FaultClass::Flush => (FaultKind::Flush { node }, 0),
         FaultClass::ClockJump => {
-            let by = sign * random.between(20 * MS, 5 * SECOND) as i64;
+            // As often as not it is set right again.
+            let most = if random.percent(50) { 80 * MS } else { 5 * SECOND };
+            let by = sign * random.below(most) as i64;
             (FaultKind::Jump { node, by }, 0)
         }
         FaultClass::ClockExcursion => {
@@ -356,7 +358,8 @@ impl World {
                 self.kill(process);
             }
             FaultKind::WallJump { process, by } => {
-                state.processes[usize::from(process)].wall.jump(now, by);
+                let shown = (WALL_START + now).saturating_add_signed(by);
+                state.processes[usize::from(process)].wall.set(now, shown);
             }
             FaultKind::Break { process, node } => state.break_path(process.into(), node.into()),
             FaultKind::Crash { node, loses } => {
@@ -369,8 +372,12 @@ impl World {
             }
             FaultKind::Flush { node } => {
                 state.servers[usize::from(node)].forget(Loses::Everything, now);
+                state.note(now, What::Forgot { node });
             }
-            FaultKind::Jump { node, by } => state.servers[usize::from(node)].clock.jump(now, by),
+            FaultKind::Jump { node, by } => {
+                let shown = (WALL_START + now).saturating_add_signed(by);
+                state.servers[usize::from(node)].clock.set(now, shown);
+            }
             FaultKind::Cut { .. }
             | FaultKind::Delay { .. }
             | FaultKind::Slow { .. }
@@ -445,6 +452,7 @@ impl State {
             server.up = true;
             server.run_id = run_id;
             self.note(now, What::Server { node: node as u8, up: true });
+            self.note(now, What::Forgot { node: node as u8 });
         }
     }
 }

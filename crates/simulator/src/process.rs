@@ -308,6 +308,7 @@ impl Runtime for SimulatedRuntime {
     }
 
     fn wall(&self) -> SystemTime {
+        self.world.instruction(self.process);
         let state = self.world.state();
         let nanos = state.processes[self.process].wall.at(state.now_of(self.process));
         UNIX_EPOCH + Duration::from_nanos(nanos)

@@ -10,14 +10,22 @@ use crate::planted::Planted;
 pub enum Dialect {
     /// As documented by Redis: holds while nodes do not forget, and clocks do not jump.
     Redlock,
+    /// Holds while the clocks of the clients are right.
+    Strict,
 }
 
 impl Dialect {
+    /// How far a server's clock may be behind a client's, and ahead of it, in microseconds.
+    pub(crate) const WINDOW_US: (u64, u64) = (100_000, 300_000);
+    /// How far off clients' clocks may be in the strict dialect.
+    const CLIENTS_OFF: Duration = Duration::from_millis(50);
+
     /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Redlock => "redlock",
+            Self::Strict => "strict",
         }
     }
 
@@ -32,52 +40,51 @@ impl Dialect {
             FaultClass::ClockJump,
             FaultClass::ClockExcursion,
         ];
-        match self {
-            Self::Redlock => {
-                FaultClass::ALL.into_iter().filter(|class| !forgetful.contains(class)).collect()
-            }
-        }
+        let bears = |class: &FaultClass| self == Self::Strict || !forgetful.contains(class);
+        FaultClass::ALL.into_iter().filter(bears).collect()
     }
 
     /// How long the nodes keep a lock.
     pub(crate) fn ttl(self) -> Duration {
-        match self {
-            Self::Redlock => Duration::from_secs(1),
-        }
+        Duration::from_secs(self.or(1, 2))
+    }
+
+    /// What is taken off the end of a lease for clocks that differ.
+    pub(crate) fn margin(self) -> Duration {
+        let window = Duration::from_micros(Self::WINDOW_US.0 + Self::WINDOW_US.1);
+        self.or(Duration::ZERO, window + 2 * Self::CLIENTS_OFF)
+    }
+
+    /// And for clocks that run at different rates, in thousandths of the TTL.
+    pub(crate) fn drift_per_mille(self) -> u32 {
+        self.or(100, 10)
     }
 
     /// How much faster or slower clients' clocks may run, in millionths.
     pub(crate) fn client_ppm(self) -> i64 {
-        match self {
-            Self::Redlock => 20_000,
-        }
+        self.or(20_000, 4_000)
     }
 
-    /// The same for nodes: a daemon that slews a clock may run it 8 % off.
+    /// The same for nodes: a daemon that slews a clock may run it 8 % off. In the strict dialect it
+    /// does not matter, but one that runs off is shut out.
     pub(crate) fn node_ppm(self) -> i64 {
-        match self {
-            Self::Redlock => 60_000,
-        }
+        self.or(60_000, 500)
     }
 
-    /// How far off nodes' clocks may be.
+    /// How far off nodes' clocks are at first.
     pub(crate) fn node_offset_ns(self) -> i64 {
-        match self {
-            Self::Redlock => 5_000_000_000,
-        }
+        self.or(5_000_000_000, 80_000_000)
     }
 
     /// How far off clients' clocks may be.
     pub(crate) fn wall_offset_ns(self) -> i64 {
-        match self {
-            Self::Redlock => 5_000_000_000,
-        }
+        self.or(5_000_000_000, Self::CLIENTS_OFF.as_nanos() as i64)
     }
 
-    /// How far clients' clocks may be set at once.
-    pub(crate) fn wall_jump_ns(self) -> u64 {
+    fn or<T>(self, redlock: T, strict: T) -> T {
         match self {
-            Self::Redlock => 10_000_000_000,
+            Self::Redlock => redlock,
+            Self::Strict => strict,
         }
     }
 }
@@ -119,7 +126,7 @@ impl Setup {
             faults: dialect.allowed(),
             horizon: 30_000_000_000,
             ttl: dialect.ttl(),
-            max_ttl: 2 * dialect.ttl(),
+            max_ttl: dialect.or(2 * dialect.ttl(), dialect.ttl()),
             planted: None,
         }
     }

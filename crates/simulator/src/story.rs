@@ -47,6 +47,7 @@ fn said(what: &What) -> Option<String> {
         What::Server { node, up } => {
             format!("node {node} is {}", if *up { "there again" } else { "gone" })
         }
+        What::Forgot { node } => format!("node {node} may have forgotten votes"),
         What::Quarantined { node, .. } => format!("node {node} casts no votes for a while"),
         What::Executed(Executed { node, process, verb, reply, name, sent, .. }) => format!(
             "node {node}: {verb:?} of process {process} for lock {name}, sent {}: {reply:?}",
@@ -90,7 +91,7 @@ impl fmt::Display for Fault {
             FaultKind::Suspend { process } => write!(f, "the machine of process {process} sleeps"),
             FaultKind::Kill { process } => write!(f, "process {process} is killed"),
             FaultKind::WallJump { process, by } => {
-                write!(f, "the time of day of process {process} jumps by {} ms", by / 1_000_000)
+                write!(f, "the time of day of process {process} is set {} ms ahead", by / 1_000_000)
             }
             FaultKind::Cut { processes, nodes, up, down } => {
                 let what = match (up, down) {
@@ -121,7 +122,7 @@ impl fmt::Display for Fault {
             }
             FaultKind::Flush { node } => write!(f, "node {node} is emptied"),
             FaultKind::Jump { node, by } => {
-                write!(f, "the clock of node {node} jumps by {} ms", by / 1_000_000)
+                write!(f, "the clock of node {node} is set {} ms ahead", by / 1_000_000)
             }
             FaultKind::Excursion { node, by } => {
                 let by = by / 1_000_000;

@@ -44,6 +44,11 @@ pub enum What {
         /// Whether it is there now.
         up: bool,
     },
+    /// A server has another run than before, or was emptied: it may have forgotten votes.
+    Forgot {
+        /// Which node.
+        node: u8,
+    },
     /// A server will cast no vote until then, on its own clock.
     Quarantined {
         /// Which node.
@@ -150,6 +155,8 @@ pub struct Kept {
 pub enum VerbKind {
     Acquire,
     Extend,
+    /// An extension by somebody whose lease on that node has not run out.
+    Heal,
     Confirm,
     Wait,
     Release,

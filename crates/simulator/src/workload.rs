@@ -4,9 +4,10 @@
 //! resource while it believes to hold it, and lets go of it in one of many ways. When the faults are
 //! over, every process asks once more, and must get what it asks for.
 
+use std::collections::BTreeMap;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use quorlock::{Error, Guard, Lock, Locker, Loss};
 
 use crate::holders::NewWindow;
 use crate::network::{Link, SimulatedNode};
+use crate::planted::Planted;
 use crate::process::SimulatedRuntime;
 use crate::random::Random;
 use crate::store::Write;
@@ -40,7 +42,7 @@ pub(crate) fn start(world: &Arc<World>, process: usize) {
     };
     let stream = 10_000 + process as u64 * 100 + u64::from(incarnation) * 10_000;
     let runtime = Arc::new(SimulatedRuntime { world: Arc::clone(world), process, incarnation });
-    let client = Client { world: Arc::clone(world), process, runtime, stream };
+    let client = Client { world: Arc::clone(world), process, runtime, stream, fences: Arc::default() };
     let random = Random::new(seed, stream);
     world.spawn(process, incarnation, Box::pin(client.run(random)));
 }
@@ -51,6 +53,8 @@ struct Client {
     process: usize,
     runtime: Arc<SimulatedRuntime>,
     stream: u64,
+    /// The last fence of each lock, for one of the bugs.
+    fences: Arc<Mutex<BTreeMap<u8, u64>>>,
 }
 
 impl Client {
@@ -114,8 +118,19 @@ impl Client {
         holding: Option<u32>,
         heeds: bool,
     ) -> (u32, u32) {
-        let new = NewWindow { process: self.process, name, holding, heeds, fence: None };
+        let fence = Some(self.fence(guard, name));
+        let new = NewWindow { process: self.process, name, holding, heeds, fence };
         self.world.opened(guard, &new)
+    }
+
+    fn fence(&self, guard: &Guard, name: u8) -> u64 {
+        let fence = guard.fence();
+        if self.world.planted() != Some(Planted::FenceReused) {
+            return fence;
+        }
+        let mut fences = self.fences.lock().expect("no panic in between");
+        let before = fences.insert(name, fence);
+        if before == fence.checked_sub(1) { fence - 1 } else { fence }
     }
 
     async fn release(&self, guard: Arc<Guard>, window: u32) {
@@ -155,7 +170,8 @@ impl User {
                     let lock = self.refined(name);
                     self.client.wants(name);
                     if let Ok(guard) = lock.await {
-                        self.hold(guard, name, None).await;
+                        let held = self.open(guard, name, None);
+                        self.hold(held, name).await;
                     }
                 }
             }
@@ -191,8 +207,12 @@ impl User {
     async fn take_both(&mut self) {
         let wait = Duration::from_nanos(self.random.between(1, 2 * self.ttl()));
         let Ok(guards) = self.locker.lock_many(NAMES).wait(wait).await else { return };
+        let mut opened = Vec::new();
         for (name, guard) in guards.into_iter().enumerate() {
-            self.hold(guard, name, None).await;
+            opened.push((self.open(guard, name, None), name));
+        }
+        for (held, name) in opened {
+            self.hold(held, name).await;
         }
     }
 
@@ -204,8 +224,9 @@ impl User {
         let (window, holding) = self.client.opened(&first, name as u8, None, false);
         if let Ok(second) = self.refined(name).owner(&owner).await {
             // It may have been lost in between, and taken anew.
-            let same = first.is_held().then_some(holding);
-            self.hold(second, name, same).await;
+            let same = (first.fence() == second.fence()).then_some(holding);
+            let held = self.open(second, name, same);
+            self.hold(held, name).await;
         }
         self.client.release(first, window).await;
     }
@@ -224,18 +245,24 @@ impl User {
         .await;
         drop(locking);
         if let Some(guard) = taken {
-            self.hold(guard, name, None).await;
+            let held = self.open(guard, name, None);
+            self.hold(held, name).await;
         }
     }
 
-    /// Holds a lock for a while, and writes to the resource.
-    async fn hold(&mut self, guard: Guard, name: usize, holding: Option<u32>) {
+    /// Begins to hold a lock.
+    fn open(&mut self, guard: Guard, name: usize, holding: Option<u32>) -> (Arc<Guard>, u32) {
         let guard = Arc::new(guard);
         let heeds = self.random.percent(75);
         let (window, _) = self.client.opened(&guard, name as u8, holding, heeds);
         if heeds {
             self.watch(&guard, window);
         }
+        (guard, window)
+    }
+
+    /// Holds a lock for a while, and writes to the resource.
+    async fn hold(&mut self, (guard, window): (Arc<Guard>, u32), name: usize) {
         // Some do not look whether they still hold it: the resource has to.
         let careful = self.random.percent(80);
         let mut left = match self.random.below(10) {
@@ -248,7 +275,8 @@ impl User {
             left -= piece;
             self.client.sleep(piece).await;
             if guard.is_held() || !careful {
-                self.client.write(window, name as u8, None, &mut self.random);
+                let fence = self.client.fence(&guard, name as u8);
+                self.client.write(window, name as u8, Some(fence), &mut self.random);
             }
             if self.random.percent(10) {
                 let _ = guard.extend().await;

@@ -122,7 +122,7 @@ impl World {
             let ppm = random.around_zero(setup.dialect.node_ppm());
             let offset = random.around_zero(setup.dialect.node_offset_ns());
             let clock = Clock::new(WALL_START.saturating_add_signed(offset), ppm);
-            Server::new(clock, random.next(), forgets, setup.planted)
+            Server::new(clock, random.next(), forgets, &setup)
         };
         let servers = (0..setup.nodes).map(server).collect();
         let state = State {
@@ -170,6 +170,12 @@ impl World {
     pub(crate) fn boot(&self, process: usize) -> Moment {
         let state = self.state();
         Moment::from_nanos(state.processes[process].clock.at(state.now_of(process)))
+    }
+
+    /// The time of day in microseconds, as a process sees it.
+    pub(crate) fn wall_us(&self, process: usize) -> u64 {
+        let state = self.state();
+        state.processes[process].wall.at(state.now_of(process)) / 1_000
     }
 
     /// A process executes an instruction, at which it may be made to stand still.

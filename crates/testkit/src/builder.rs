@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use tempfile::TempDir;
 
 use crate::RedisServer;
+use crate::clock::{ControlPage, Moves};
 use crate::server::{Parts, ReservedPort};
 use crate::tls::Certificates;
 
@@ -18,9 +19,22 @@ pub struct RedisServerBuilder {
     program: OsString,
     listen: Listen,
     password: Option<String>,
-    appendonly: bool,
+    appendfsync: Option<AppendFsync>,
     replica_of: Option<u16>,
+    clock: Option<Moves>,
     args: Vec<OsString>,
+}
+
+/// When a server that keeps its data has it on disk.
+///
+/// A kill loses nothing either way: what was written is with the system. What a power loss costs is
+/// shown by [`RedisServer::crash_losing_since`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendFsync {
+    /// Before the reply.
+    Always,
+    /// Once a second, as Redis does unless told otherwise. Replies do not wait for it.
+    EverySecond,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +50,9 @@ impl RedisServerBuilder {
             program: "redis-server".into(),
             listen: Listen::Tcp,
             password: None,
-            appendonly: false,
+            appendfsync: None,
             replica_of: None,
+            clock: None,
             args: Vec::new(),
         }
     }
@@ -69,7 +84,36 @@ impl RedisServerBuilder {
 
     /// Keeps the data over a restart, even after a kill: every write is on disk before its reply.
     pub fn appendonly(mut self, on: bool) -> Self {
-        self.appendonly = on;
+        self.appendfsync = on.then_some(AppendFsync::Always);
+        self
+    }
+
+    /// Keeps the data over a restart, and has it on disk at these times.
+    pub fn appendfsync(mut self, when: AppendFsync) -> Self {
+        self.appendfsync = Some(when);
+        self
+    }
+
+    /// Keeps to so many bytes of memory, of which an empty server needs about a million. What
+    /// happens beyond is the policy: `noeviction` refuses writes, `volatile-lru` drops keys with an
+    /// expiry, which locks are.
+    pub fn maxmemory(self, bytes: u64, policy: &str) -> Self {
+        self.arg("--maxmemory", bytes.to_string()).arg("--maxmemory-policy", policy)
+    }
+
+    /// Gives the server a wall clock of its own, which [`RedisServer::clock`] sets. Its monotonic
+    /// clocks stay true.
+    ///
+    /// The first use compiles a small library and so needs a C compiler.
+    pub fn own_clock(mut self) -> Self {
+        self.clock = Some(Moves::Wall);
+        self
+    }
+
+    /// As [`own_clock`](Self::own_clock), but the monotonic clocks jump and drift with the wall
+    /// clock.
+    pub fn own_clock_with_monotonic(mut self) -> Self {
+        self.clock = Some(Moves::WallAndMonotonic);
         self
     }
 
@@ -136,15 +180,20 @@ impl RedisServerBuilder {
         if let Some(password) = &self.password {
             set("--requirepass", password.into());
         }
-        if self.appendonly {
+        if let Some(when) = self.appendfsync {
             set("--appendonly", "yes".into());
-            set("--appendfsync", "always".into());
+            let when = match when {
+                AppendFsync::Always => "always",
+                AppendFsync::EverySecond => "everysec",
+            };
+            set("--appendfsync", when.into());
         }
         if let Some(port) = self.replica_of {
             set("--replicaof", "127.0.0.1".into());
             args.push(port.to_string().into());
         }
         args.extend(self.args);
+        let clock = self.clock.map(|moves| ControlPage::new(dir.path(), moves));
 
         RedisServer::launch(Parts {
             program: self.program,
@@ -154,6 +203,7 @@ impl RedisServerBuilder {
             port,
             certificates,
             password: self.password,
+            clock,
         })
     }
 }

@@ -5,6 +5,12 @@
 //! and restarted, and it never outlives the test. A [`Proxy`] in front of it delays, loses, holds
 //! or cuts what passes.
 //!
+//! A server can forget: all with [`restart_empty`](RedisServer::restart_empty) or `FLUSHALL`, the
+//! last of it with [`crash_losing_since`](RedisServer::crash_losing_since), what it has no room for
+//! with [`maxmemory`](RedisServerBuilder::maxmemory). Its [`run_id`](RedisServer::run_id) tells one
+//! start from another. With [`own_clock`](RedisServerBuilder::own_clock) it has a [`ServerClock`]
+//! that jumps, runs fast or slow, or stands still, while all others keep the true time.
+//!
 //! Everything here blocks and works from sync and async tests alike. A call that fails panics:
 //! a test has nothing better to do with the error.
 //!
@@ -19,8 +25,10 @@
 //! ```
 
 mod builder;
+mod clock;
 pub mod conformance;
 mod connection;
+mod forgetting;
 mod proxy;
 mod resp;
 mod server;
@@ -33,7 +41,9 @@ mod witness;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use builder::RedisServerBuilder;
+pub use builder::{AppendFsync, RedisServerBuilder};
+pub use clock::ServerClock;
+pub use forgetting::AofMark;
 pub use proxy::Proxy;
 pub use resp::{Client, Reply};
 pub use server::RedisServer;

@@ -16,8 +16,11 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
 
+use crate::clock::ControlPage;
 use crate::tls::Certificates;
-use crate::{Client, DEADLINE, POLL_EVERY, RedisServerBuilder, Reply, eventually, spawner};
+use crate::{
+    Client, DEADLINE, POLL_EVERY, RedisServerBuilder, Reply, ServerClock, eventually, spawner,
+};
 
 /// A Redis or Valkey server of the test's own.
 ///
@@ -38,6 +41,7 @@ pub(crate) struct Parts {
     pub(crate) port: Option<ReservedPort>,
     pub(crate) certificates: Option<Certificates>,
     pub(crate) password: Option<String>,
+    pub(crate) clock: Option<ControlPage>,
 }
 
 /// A port that nobody else gets, also while its server is down.
@@ -139,6 +143,27 @@ impl RedisServer {
         &self.parts.certificates.as_ref().expect("the server has no TLS").ca
     }
 
+    /// The clock that the server was started with, to set it.
+    ///
+    /// # Panics
+    ///
+    /// When the server was started without [`own_clock`](RedisServerBuilder::own_clock).
+    #[must_use]
+    pub fn clock(&self) -> ServerClock<'_> {
+        let page = self.parts.clock.as_ref().expect("the server has no clock of its own");
+        ServerClock::new(self, page)
+    }
+
+    /// The number that the server drew when it started, as `INFO` has it.
+    ///
+    /// # Panics
+    ///
+    /// When the server does not answer.
+    #[must_use]
+    pub fn run_id(&self) -> String {
+        self.info("server", "run_id").expect("every server has a run id")
+    }
+
     /// The server's process, or its last one if it is down.
     #[must_use]
     pub fn pid(&self) -> u32 {
@@ -163,8 +188,7 @@ impl RedisServer {
     ///
     /// When the server is down.
     pub fn pause(&self) {
-        let pid = self.signal(Signal::STOP);
-        eventually("the server is paused", || process_state(pid) == Some('T'));
+        pause(running(&mut self.child()));
     }
 
     /// Lets a paused process go on.
@@ -173,8 +197,7 @@ impl RedisServer {
     ///
     /// When the server is down.
     pub fn resume(&self) {
-        let pid = self.signal(Signal::CONT);
-        eventually("the server goes on", || process_state(pid) != Some('T'));
+        resume(running(&mut self.child()));
     }
 
     /// Kills the process, paused or not, and waits until it is gone.
@@ -190,8 +213,14 @@ impl RedisServer {
     ///
     /// When it does not come up.
     pub fn restart(&self) {
+        self.restart_after(|_| {});
+    }
+
+    /// As [`restart`](Self::restart). While the server is down, `act` works on its directory.
+    pub(crate) fn restart_after(&self, act: impl FnOnce(&Path)) {
         let mut child = self.child();
         kill(&mut child);
+        act(self.dir());
         *child = self.parts.spawn();
         drop(child);
         self.wait_until_ready();
@@ -228,6 +257,34 @@ impl RedisServer {
         Ok(client)
     }
 
+    /// Where the server keeps its files.
+    pub(crate) fn dir(&self) -> &Path {
+        self.parts.dir.path()
+    }
+
+    /// A field of a section of `INFO`, if the server has it.
+    pub(crate) fn info(&self, section: &str, field: &str) -> Option<String> {
+        let reply = self.command(&["INFO", section]);
+        let Reply::Bulk(Some(text)) = &reply else { panic!("INFO {section}: {reply:?}") };
+        let text = String::from_utf8_lossy(text);
+        let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(name, _)| *name == field).map(|(_, value)| value.to_owned())
+    }
+
+    /// Does something while the process stands still. One that is paused or down is left so.
+    pub(crate) fn while_still(&self, act: impl FnOnce()) {
+        let mut child = self.child();
+        let pid = Pid::from_child(&child);
+        let goes = is_running(&mut child) && process_state(pid) != Some('T');
+        if goes {
+            pause(pid);
+        }
+        act();
+        if goes {
+            resume(pid);
+        }
+    }
+
     pub(crate) fn wait_until_ready(&self) {
         let deadline = Instant::now() + DEADLINE;
         let pong = Reply::Simple("PONG".into());
@@ -245,19 +302,17 @@ impl RedisServer {
             let program = self.parts.program.display();
             panic!("{program} {fate}. Its log ends with:\n{}", self.parts.log_tail());
         }
+        let program = self.parts.program.display();
+        assert!(
+            self.parts.clock.as_ref().is_none_or(|clock| clock.pid() == self.pid()),
+            "{program} does not go by its own clock: is it linked statically?\n{}",
+            self.parts.log_tail()
+        );
     }
 
     /// A test that panicked while it held the lock must not keep the server from being killed.
     fn child(&self) -> MutexGuard<'_, Child> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn signal(&self, signal: Signal) -> Pid {
-        let mut child = self.child();
-        assert!(is_running(&mut child), "the server is down");
-        let pid = Pid::from_child(&child);
-        kill_process(pid, signal).expect("the server can be signalled");
-        pid
     }
 }
 
@@ -271,7 +326,8 @@ impl Drop for RedisServer {
 impl Parts {
     fn spawn(&self) -> Child {
         let log = File::options().create(true).append(true).open(self.log());
-        log.and_then(|log| spawner::spawn(&self.program, &self.args, &log))
+        let variables = self.clock.as_ref().map_or(&[][..], ControlPage::environment);
+        log.and_then(|log| spawner::spawn(&self.program, &self.args, variables, &log))
             .unwrap_or_else(|error| panic!("the server cannot be started with setpriv: {error}"))
     }
 
@@ -285,6 +341,22 @@ impl Parts {
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
+}
+
+/// The process, which is there.
+fn running(child: &mut Child) -> Pid {
+    assert!(is_running(child), "the server is down");
+    Pid::from_child(child)
+}
+
+fn pause(pid: Pid) {
+    kill_process(pid, Signal::STOP).expect("the server can be signalled");
+    eventually("the server is paused", || process_state(pid) == Some('T'));
+}
+
+fn resume(pid: Pid) {
+    kill_process(pid, Signal::CONT).expect("the server can be signalled");
+    eventually("the server goes on", || process_state(pid) != Some('T'));
 }
 
 fn is_running(child: &mut Child) -> bool {

@@ -34,11 +34,29 @@ static SPAWNER: LazyLock<Sender<Order>> = LazyLock::new(|| {
 const UNLESS_ORPHANED: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
 
 /// Starts `program` as the leader of its own process group, with all its output going to `log`.
-pub(crate) fn spawn(program: &OsStr, args: &[OsString], log: &File) -> io::Result<Child> {
+///
+/// The variables are for the program only: a library to be loaded must not get into `setpriv` and
+/// `sh`. So `env` sets them after those, and execs like them.
+pub(crate) fn spawn(
+    program: &OsStr,
+    args: &[OsString],
+    variables: &[(&str, OsString)],
+    log: &File,
+) -> io::Result<Child> {
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", "sh", "-c", UNLESS_ORPHANED])
-        .arg(std::process::id().to_string())
+        .arg(std::process::id().to_string());
+    if !variables.is_empty() {
+        command.arg("env");
+    }
+    for (name, value) in variables {
+        let mut variable = OsString::from(name);
+        variable.push("=");
+        variable.push(value);
+        command.arg(variable);
+    }
+    command
         .arg(program)
         .args(args)
         .process_group(0)

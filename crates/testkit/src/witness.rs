@@ -30,6 +30,8 @@ struct State {
 pub enum Asked {
     /// To store a record.
     Acquire,
+    /// To stand at a number.
+    Confirm,
     /// To keep it longer.
     Extend,
     /// To queue for it.
@@ -118,6 +120,7 @@ impl Node for Witness {
     fn submit(&self, call: Call) {
         let asked = match call.request().verb {
             Verb::Acquire { .. } => Asked::Acquire,
+            Verb::Confirm { .. } => Asked::Confirm,
             Verb::Extend { .. } => Asked::Extend,
             Verb::Wait { .. } => Asked::Wait,
             Verb::Release { .. } => Asked::Release,

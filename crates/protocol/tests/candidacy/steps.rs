@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock_protocol::{Candidacy, Drift, Moment, NodeSet, Queueing, Quorum, Step, Terms};
+use quorlock_protocol::{Candidacy, Drift, Moment, NodeSet, Number, Queueing, Quorum, Step, Terms};
 
 /// Of which 90 s are believed.
 const TERMS: Terms = Terms {
@@ -35,7 +35,7 @@ const fn yields(nodes: NodeSet) -> Step {
 }
 
 fn won(sent: u64) -> Step {
-    Step::Won { valid_until: at(sent + 90) }
+    Step::Won { valid_until: at(sent + 90), number: Number { last: 1, agreed: true } }
 }
 
 struct Candidate {
@@ -58,7 +58,7 @@ impl Candidate {
 
     fn done(&mut self, node: usize, sent: u64) {
         self.rules.answered(node);
-        self.rules.granted(node, at(sent));
+        self.rules.granted(node, at(sent), 1);
     }
 
     fn queued_at(&mut self, node: usize, sent: u64, number: u64, free_at: u64) {
@@ -88,7 +88,7 @@ fn a_majority_wins_and_nothing_less() {
             assert_eq!(candidate.step(2), expected, "{node} of {nodes}");
             candidate.done(node, 1);
         }
-        candidate.rules.granted(nodes, at(1));
+        candidate.rules.granted(nodes, at(1), 1);
         assert_eq!(candidate.rules.votes(), nodes, "there is no such node");
     }
 }
@@ -102,9 +102,9 @@ fn the_lease_counts_from_the_oldest_request_of_the_best_majority() {
     }
     assert_eq!(candidate.step(20), won(15));
     // An earlier request changes nothing, a later one does.
-    candidate.rules.granted(3, at(11));
+    candidate.rules.granted(3, at(11), 1);
     assert_eq!(candidate.step(20), won(15));
-    candidate.rules.granted(1, at(18));
+    candidate.rules.granted(1, at(18), 1);
     assert_eq!(candidate.step(20), won(17));
 }
 
@@ -113,8 +113,8 @@ fn what_is_about_to_end_is_renewed_first_and_once() {
     let mut candidate = Candidate::of(3);
     candidate.ask_all(0);
     (0..3).for_each(|node| candidate.queued(node, 0));
-    candidate.rules.granted(0, at(0));
-    candidate.rules.granted(1, at(0));
+    candidate.rules.granted(0, at(0), 1);
+    candidate.rules.granted(1, at(0), 1);
     // With half of it left it is good enough.
     assert_eq!(candidate.step(44), won(0));
     assert_eq!(candidate.step(45), asks(all(3)));
@@ -129,8 +129,8 @@ fn what_is_about_to_end_is_renewed_first_and_once() {
     let mut candidate = Candidate::of(3);
     candidate.ask_all(0);
     (0..3).for_each(|node| candidate.queued(node, 0));
-    candidate.rules.granted(0, at(0));
-    candidate.rules.granted(1, at(0));
+    candidate.rules.granted(0, at(0), 1);
+    candidate.rules.granted(1, at(0), 1);
     candidate.ask_all(50);
     candidate.done(0, 50);
     candidate.rules.missed(1);
@@ -224,9 +224,9 @@ fn word_of_grants_from_before_an_offer_is_void() {
         candidate.queued(1, 0);
         candidate.queued(2, 0);
         candidate.ask(set(&[0]), true, 5);
-        candidate.rules.granted(1, at(0));
-        candidate.rules.granted(0, at(0));
-        candidate.rules.granted(0, at(4));
+        candidate.rules.granted(1, at(0), 1);
+        candidate.rules.granted(0, at(0), 1);
+        candidate.rules.granted(0, at(4), 1);
         assert_eq!(candidate.rules.votes(), 1, "it was offered to others since");
         if answered {
             candidate.queued(0, 5);
@@ -234,12 +234,12 @@ fn word_of_grants_from_before_an_offer_is_void() {
             // The answer got lost, and all were asked again.
             candidate.rules.missed(0);
             candidate.ask_all(6);
-            candidate.rules.granted(0, at(4));
+            candidate.rules.granted(0, at(4), 1);
         }
-        candidate.rules.granted(0, at(4));
+        candidate.rules.granted(0, at(4), 1);
         assert_eq!(candidate.rules.votes(), 1);
         // What has seen the offer counts: nobody took it, or has given it back.
-        candidate.rules.granted(0, at(5));
+        candidate.rules.granted(0, at(5), 1);
         assert_eq!(candidate.rules.votes(), 2);
     }
 }
@@ -251,9 +251,9 @@ fn what_was_asked_at_the_same_moment_as_an_offer_is_told_from_it() {
     (0..3).for_each(|node| candidate.rules.answered(node));
     let offered = candidate.rules.ask(set(&[0]), true, at(7));
     assert!(asked < offered && offered < at(7).after(Duration::from_nanos(2)));
-    candidate.rules.granted(0, asked);
+    candidate.rules.granted(0, asked, 1);
     assert_eq!(candidate.rules.votes(), 0);
-    candidate.rules.granted(0, offered);
+    candidate.rules.granted(0, offered, 1);
     assert_eq!(candidate.rules.votes(), 1);
     // A clock that goes on is followed.
     assert_eq!(candidate.rules.ask(all(3), false, at(8)), at(8));
@@ -263,7 +263,7 @@ fn what_was_asked_at_the_same_moment_as_an_offer_is_told_from_it() {
 fn word_that_overtakes_the_answer_before_it_stands() {
     let mut candidate = Candidate::of(1);
     candidate.ask_all(5);
-    candidate.rules.granted(0, at(5));
+    candidate.rules.granted(0, at(5), 1);
     candidate.queued(0, 5);
     assert_eq!(candidate.step(6), won(5));
     candidate.ask_all(60);
@@ -281,7 +281,7 @@ fn a_node_that_cannot_be_asked_keeps_what_it_granted() {
     candidate.ask_all(10);
     (0..3).for_each(|node| candidate.rules.missed(node));
     assert_eq!(candidate.rules.votes(), 1);
-    candidate.rules.granted(1, at(10));
+    candidate.rules.granted(1, at(10), 1);
     assert_eq!(candidate.step(11), won(0));
 }
 
@@ -296,7 +296,7 @@ fn it_rests_until_a_majority_can_be_free() {
     candidate.rules.missed(3);
     assert_eq!(candidate.step(1), Step::Until(at(40)), "that one cannot be asked");
     // With one granted, and kept, two others are enough.
-    candidate.rules.granted(1, at(0));
+    candidate.rules.granted(1, at(0), 1);
     candidate.ask(set(&[1]), true, 2);
     candidate.done(1, 2);
     assert_eq!(candidate.step(2), Step::Until(at(40)));

@@ -560,7 +560,7 @@ impl World {
 
     fn tried(&mut self, client: usize, outcome: AcquireOutcome) {
         match outcome {
-            AcquireOutcome::Won { valid_until } => self.hold(client, valid_until),
+            AcquireOutcome::Won { valid_until, .. } => self.hold(client, valid_until),
             AcquireOutcome::Lost(_) => {
                 self.release(client);
                 self.new_token(client);
@@ -709,7 +709,7 @@ impl World {
             Mistake::FromBeforeYield => sent.max(standing.yielded_at[node]),
             Mistake::FromLatestRequest => sent.max(standing.asked_at[node]),
         };
-        standing.rules.granted(node, sent);
+        standing.rules.granted(node, sent, 1);
         if standing.rules.votes() < enough {
             self.look_soon(client);
         } else {
@@ -785,9 +785,9 @@ impl World {
         standing.rules.answered(node);
         match answer {
             Answer::Done if mistake == Mistake::FromBeforeYield => {
-                standing.rules.granted(node, sent.max(standing.yielded_at[node]));
+                standing.rules.granted(node, sent.max(standing.yielded_at[node]), 1);
             }
-            Answer::Done => standing.rules.granted(node, sent),
+            Answer::Done => standing.rules.granted(node, sent, 1),
             Answer::Queued(number, left) => {
                 let free_at = Some(now.after(Duration::from_nanos(left.unwrap_or(TTL))));
                 standing.rules.queued(node, sent, Queueing { number, free_at, told: true });
@@ -807,7 +807,7 @@ impl World {
                 return;
             }
             let at = match standing.rules.step(&TERMS, Duration::ZERO, now) {
-                Step::Won { valid_until } => {
+                Step::Won { valid_until, .. } => {
                     standing.won = Some(valid_until);
                     self.clients[client].alarm += 1;
                     // Now and then nobody comes for it in time.

@@ -8,7 +8,7 @@ use super::guard::Guard;
 use super::lock::{Lock, LockMany};
 use super::{may_block, same_as, thread};
 use crate::node::Node;
-use crate::{Drift, Error, NodeRelease, Owner, Status};
+use crate::{Dialect, Drift, Error, NodeRelease, Owner, Status};
 
 /// Takes locks on a set of nodes, as [`crate::Locker`] does.
 ///
@@ -112,6 +112,11 @@ impl Builder {
         longest_retry_delay(longest: Duration)
         local_turns(turns: u16)
         prefix(prefix: impl AsRef<[u8]>)
+        dialect(dialect: Dialect)
+        clock_window(behind: Duration, ahead: Duration)
+        clients_apart(apart: Duration)
+        trust_new_nodes(trust: bool)
+        fences(fences: bool)
     }
 
     /// Checks the settings, starts the thread, connects to the nodes, and returns as soon as a

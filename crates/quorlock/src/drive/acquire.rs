@@ -3,15 +3,15 @@
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use super::{Claim, Origin, ReleaseRound, said::Said};
-use crate::core::Core;
+use super::{Claim, Origin, ReleaseRound, Won, said::Said};
+use crate::core::{Core, Stamp};
 use crate::error::NodeAnswers;
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, Request, Round, Verb};
 use crate::token::Token;
 use crate::wish::Wish;
-use quorlock_protocol::{Acquire, AcquireOutcome, Defeat, Moment, Vote};
+use quorlock_protocol::{Acquire, AcquireOutcome, Defeat, Moment, Number, Proposal, Vote};
 
 /// One attempt, from the first byte sent to the claim that comes of it.
 ///
@@ -23,7 +23,8 @@ pub(crate) struct AcquireRound {
     name: Name,
     token: Token,
     wish: Wish,
-    sent: Moment,
+    stamp: Stamp,
+    proposal: Option<Proposal>,
     state: Mutex<State>,
 }
 
@@ -49,17 +50,24 @@ impl Defeated {
     pub(crate) fn taken() -> Self {
         Self { defeat: Defeat::Taken, granted: 0, answers: NodeAnswers::default() }
     }
+
+    /// By others who got some of the nodes.
+    pub(crate) fn split() -> Self {
+        Self { defeat: Defeat::Split, ..Self::taken() }
+    }
 }
 
 impl AcquireRound {
     /// Asks all nodes for the name.
     pub(crate) fn start(core: &Arc<Core>, name: Name, wish: Wish) -> Arc<Self> {
         let token = Token::owned(&*core.runtime, wish.owner);
-        let sent = core.now();
-        let round = Acquire::new(core.quorum, &core.terms(wish.ttl), sent, wish.least);
+        let stamp = core.stamp();
+        let proposal = core.proposal(stamp.wall_us, wish.turns(core.settings.local_turns));
+        let round = Acquire::new(core.quorum, &core.terms(wish.ttl), stamp.sent, wish.least);
         let state = State { round, said: Said::default(), asking: true, waker: None };
         let core = Arc::clone(core);
-        let round = Arc::new(Self { core, name, token, wish, sent, state: state.into() });
+        let round =
+            Arc::new(Self { core, name, token, wish, stamp, proposal, state: state.into() });
         round.core.ask_all(&round);
         let lost = {
             let mut state = locked(&round.state);
@@ -81,9 +89,9 @@ impl AcquireRound {
                 state.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
-            Some(AcquireOutcome::Won { valid_until }) => {
+            Some(AcquireOutcome::Won { valid_until, number }) => {
                 drop(state);
-                Poll::Ready(Ok(self.claim(valid_until)))
+                Poll::Ready(Ok(self.claim(valid_until, number)))
             }
             Some(AcquireOutcome::Lost(defeat)) => {
                 drop(state);
@@ -104,9 +112,9 @@ impl AcquireRound {
     pub(crate) fn abandon(&self) -> Option<Arc<Claim>> {
         let mut state = locked(&self.state);
         match state.round.outcome() {
-            Some(AcquireOutcome::Won { valid_until }) => {
+            Some(AcquireOutcome::Won { valid_until, number }) => {
                 drop(state);
-                Some(self.claim(valid_until))
+                Some(self.claim(valid_until, number))
             }
             Some(AcquireOutcome::Lost(_)) => None,
             None => {
@@ -118,10 +126,11 @@ impl AcquireRound {
         }
     }
 
-    fn claim(&self, valid_until: Moment) -> Arc<Claim> {
-        let on = locked(&self.state).round.tally().may_have_run();
-        let origin = Origin::Asked(on);
-        Claim::new(&self.core, self.name.clone(), self.token, self.wish, origin, valid_until)
+    fn claim(&self, valid_until: Moment, number: Number) -> Arc<Claim> {
+        let tally = *locked(&self.state).round.tally();
+        let origin = Origin::Asked { on: tally.may_have_run(), backing: tally.yes() };
+        let won = Won { origin, valid_until, number };
+        Claim::new(&self.core, self.name.clone(), self.token, self.wish, won)
     }
 
     fn give_back(&self) {
@@ -151,11 +160,16 @@ impl AcquireRound {
 
 impl Round for AcquireRound {
     fn request(&self, _node: usize) -> Request<'_> {
-        let verb = Verb::Acquire { token: &self.token, ttl: self.wish.ttl };
-        Request { name: &self.name, sent: self.sent, verb }
+        let Stamp { sent, wall_us } = self.stamp;
+        let Self { name, token, proposal, .. } = self;
+        let verb = Verb::Acquire { token, ttl: self.wish.ttl, proposal: *proposal };
+        Request { name, sent, wall_us, verb }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        if let Answer::Granted { number } = answer {
+            locked(&self.state).round.numbered(number);
+        }
         self.vote(node, |said| said.hear(node, answer));
     }
 

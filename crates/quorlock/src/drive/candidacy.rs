@@ -2,18 +2,20 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
-use super::{Claim, Defeated, Origin, ReleaseRound, said::Said};
+use super::{Claim, Defeated, Origin, ReleaseRound, Won, said::Said};
 use crate::core::Core;
 use crate::locked::locked;
 use crate::name::Name;
-use crate::node::{Answer, Failure, Grant, Queued, Request, Round, Ticket, TicketNumber, Verb};
+use crate::node::{
+    Answer, Failure, Grant, Proposal, Queued, Request, Round, Ticket, TicketNumber, Verb,
+};
 use crate::runtime::random_u64;
 use crate::token::Token;
 use crate::watchdog::{Alarm, Place};
 use crate::wish::Wish;
-use quorlock_protocol::{self as protocol, Defeat, Moment, NodeSet, Queueing, Step};
+use quorlock_protocol::{self as protocol, Defeat, Moment, NodeSet, Number, Queueing, Step};
 
 /// A ticket that outlives its client is gone after three TTLs, and the record that it may have been
 /// granted in its last moment one later.
@@ -30,6 +32,8 @@ pub(crate) struct Candidacy {
     token: Token,
     ttl_ns: u64,
     least_ns: u64,
+    /// How many of this process may have it one after another.
+    turns: u16,
     /// What word of a grant names it by.
     waiter: u64,
     place: Place,
@@ -58,7 +62,7 @@ struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Standing,
-    Won(Moment),
+    Won(Moment, Number),
     /// The name is in use for something else.
     Hopeless,
     /// It has become a claim, or has left.
@@ -74,6 +78,7 @@ impl Candidacy {
             token: Token::owned(&*core.runtime, wish.owner),
             ttl_ns: nanos(wish.ttl),
             least_ns: nanos(wish.least),
+            turns: wish.turns(core.settings.local_turns),
             waiter,
             place: Place::default(),
             state: Mutex::new(State {
@@ -103,16 +108,21 @@ impl Candidacy {
     ) -> Poll<Option<Arc<Claim>>> {
         let mut state = locked(&self.state);
         match state.phase {
-            Phase::Won(valid_until) if self.core.now() < valid_until.before(self.least()) => {
+            Phase::Won(valid_until, number)
+                if self.core.now() < valid_until.before(self.least()) =>
+            {
                 state.phase = Phase::Over;
-                let origin = Origin::Queued { others: state.others, lingers: LINGERING_TTLS };
+                let origin = Origin::Queued {
+                    others: state.others,
+                    lingers: LINGERING_TTLS,
+                    backing: state.standing.backing(),
+                };
                 drop(state);
                 self.end();
-                let name = self.name.clone();
-                let claim = Claim::new(&self.core, name, self.token, *wish, origin, valid_until);
-                Poll::Ready(Some(claim))
+                let (name, won) = (self.name.clone(), Won { origin, valid_until, number });
+                Poll::Ready(Some(Claim::new(&self.core, name, self.token, *wish, won)))
             }
-            Phase::Won(_) => {
+            Phase::Won(..) => {
                 // Nobody came for it in time.
                 state.phase = Phase::Standing;
                 state.waker = Some(cx.waker().clone());
@@ -172,7 +182,7 @@ impl Candidacy {
             if state.phase != Phase::Standing {
                 return;
             }
-            state.standing.granted(node, grant.sent);
+            state.standing.granted(node, grant.sent, grant.number);
             state.others |= grant.others;
             state.said.forget(node);
             if state.standing.votes() < self.core.quorum.enough() {
@@ -229,8 +239,13 @@ impl Candidacy {
             }
             let number = state.standing.number();
             let sent = state.standing.ask(nodes, yielding, self.core.now());
-            let number = number.map_or_else(|| self.core.new_ticket(), TicketNumber::Agreed);
-            Arc::new(Ask { candidacy: Arc::clone(self), sent, number, yielding })
+            let wall_us = self.core.wall_us();
+            // By the time of day, so that all nodes sort alike. Each of them puts a new one behind
+            // those that are there, whatever the time of day is thought to be.
+            let number = number.map_or(TicketNumber::New(wall_us), TicketNumber::Agreed);
+            let proposal = self.core.proposal(wall_us, self.turns);
+            let candidacy = Arc::clone(self);
+            Arc::new(Ask { candidacy, sent, wall_us, number, yielding, proposal })
         };
         self.core.ask(&ask, nodes);
         let left = {
@@ -254,7 +269,9 @@ impl Candidacy {
             }
             let step = state.standing.step(&self.terms(), self.least(), now);
             let at = match step {
-                Step::Won { valid_until } => return self.decided(state, Phase::Won(valid_until)),
+                Step::Won { valid_until, number } => {
+                    return self.decided(state, Phase::Won(valid_until, number));
+                }
                 _ if state.said.is_hopeless(&self.core) => {
                     return self.decided(state, Phase::Hopeless);
                 }
@@ -299,9 +316,9 @@ impl Candidacy {
             let mut state = locked(&self.state);
             state.standing.answered(node);
             match answer {
-                Answer::Done => {
+                Answer::Granted { number } => {
                     state.said.forget(node);
-                    state.standing.granted(node, sent);
+                    state.standing.granted(node, sent, number);
                 }
                 Answer::Queued(Queued { number, record, told }) => {
                     // One that was passed on this moment lasts as long as ours would.
@@ -313,7 +330,7 @@ impl Candidacy {
                     state.said.forget(node);
                     state.standing.queued(node, sent, Queueing { number, free_at, told });
                 }
-                Answer::Refused | Answer::Seen(_) | Answer::Listed(_) => {
+                Answer::Done | Answer::Refused | Answer::Seen(_) | Answer::Listed(_) => {
                     state.standing.missed(node);
                 }
                 Answer::Failed(why) => {
@@ -347,7 +364,11 @@ impl Candidacy {
     /// Whether it is the right one for somebody else of this process.
     pub(crate) fn serves(&self, wish: &Wish) -> bool {
         let Wish { ttl, least, owner, .. } = *wish;
-        ttl == self.ttl() && least == self.least() && owner == self.token.owner()
+        let turns = wish.turns(self.core.settings.local_turns);
+        ttl == self.ttl()
+            && least == self.least()
+            && owner == self.token.owner()
+            && turns == self.turns
     }
 
     fn ttl(&self) -> Duration {
@@ -383,8 +404,10 @@ impl Alarm for Candidacy {
 struct Ask {
     candidacy: Arc<Candidacy>,
     sent: Moment,
+    wall_us: u64,
     number: TicketNumber,
     yielding: bool,
+    proposal: Option<Proposal>,
 }
 
 impl Round for Ask {
@@ -392,8 +415,9 @@ impl Round for Ask {
         let Candidacy { core, name, token, waiter, .. } = &*self.candidacy;
         let ticket = Ticket { client: core.client, waiter: *waiter, number: self.number };
         let ttl = self.candidacy.ttl();
-        let verb = Verb::Wait { token, ttl, ticket, yielding: self.yielding };
-        Request { name, sent: self.sent, verb }
+        let Self { sent, wall_us, yielding, proposal, .. } = *self;
+        let verb = Verb::Wait { token, ttl, ticket, yielding, proposal };
+        Request { name, sent, wall_us, verb }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
@@ -402,16 +426,5 @@ impl Round for Ask {
 
     fn overdue(self: Arc<Self>, node: usize, why: Failure) {
         self.candidacy.missed(node, why);
-    }
-}
-
-impl Core {
-    /// Where a new ticket wants to stand: by the time of day, so that all nodes sort alike. Each
-    /// node puts it behind those that are there, whatever the time of day is thought to be.
-    fn new_ticket(&self) -> TicketNumber {
-        let wall = self.runtime.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Within what a script on a server can count exactly.
-        let micros = u64::try_from(wall.as_micros()).unwrap_or(u64::MAX);
-        TicketNumber::New(micros.min(1 << 52))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::{DescribeRound, ExtendRound, ReleaseRound};
-use crate::core::Core;
+use crate::core::{Core, Stamp};
 use crate::error::{Error, Loss};
 use crate::line::{Passed, Turn};
 use crate::locked::locked;
@@ -17,7 +17,7 @@ use crate::token::Token;
 use crate::watchdog::{Alarm, Place};
 use crate::wish::Wish;
 use quorlock_protocol::{
-    Caps, Duty, ExtendOutcome, Lease, LeaseState, Moment, NodeSet, Turns, Upkeep,
+    Caps, Duty, ExtendOutcome, Lease, LeaseState, Moment, NodeSet, Number, Turns, Upkeep,
 };
 
 /// One token's claim on one name, from the majority that granted it to its release.
@@ -33,6 +33,8 @@ pub(crate) struct Claim {
     on: NodeSet,
     /// How many TTLs those last without a word from us.
     lingers: u8,
+    /// Whether a majority of the nodes agreed on its number at once.
+    agreed: bool,
     /// Whether another process has taken it, and will release it.
     borrowed: bool,
     /// Whether the watchdog extends it.
@@ -54,6 +56,12 @@ pub(crate) struct Claim {
 #[derive(Debug)]
 struct State {
     lease: Lease,
+    /// The nodes whose word the present end of the lease stands on.
+    backing: NodeSet,
+    /// Their word was given to what was sent then.
+    backed: Moment,
+    /// The number of the present holder.
+    number: u64,
     turns: Turns,
     /// When the last extension was sent; at the beginning of the clock if none was.
     tried: Moment,
@@ -83,14 +91,21 @@ impl State {
 /// How a claim came about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Origin {
-    /// By one question to the nodes. A record of it can be on these.
-    Asked(NodeSet),
+    /// By one question to the nodes.
+    Asked {
+        /// A record of it can be on these.
+        on: NodeSet,
+        /// These have granted it.
+        backing: NodeSet,
+    },
     /// In the queues of the nodes.
     Queued {
         /// Whether others were left there.
         others: bool,
         /// For how many TTLs tickets of it may be left.
         lingers: u8,
+        /// These nodes have granted it, for as long as it is valid.
+        backing: NodeSet,
     },
     /// By another process, for the same owner.
     Borrowed,
@@ -98,32 +113,53 @@ pub(crate) enum Origin {
     Resumed,
 }
 
+/// What was won.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Won {
+    pub(crate) origin: Origin,
+    pub(crate) valid_until: Moment,
+    pub(crate) number: Number,
+}
+
 /// Records and tickets of a claim that was handed over may last for so many TTLs at least.
 const RESUMED_LINGERS: u8 = 4;
 
+impl Won {
+    /// A claim of another process, of which nothing is known yet.
+    fn elsewhere(core: &Core, origin: Origin, ttl: Duration) -> Self {
+        let valid_until = core.terms(ttl).valid_until(core.now());
+        Self { origin, valid_until, number: Number::default() }
+    }
+}
+
 impl Claim {
-    /// A claim that was won.
+    /// A claim that was won. Its number may still have to be confirmed.
     pub(crate) fn new(
         core: &Arc<Core>,
         name: Name,
         token: Token,
         wish: Wish,
-        origin: Origin,
-        valid_until: Moment,
+        won: Won,
     ) -> Arc<Self> {
-        let Wish { ttl, owner, keep, noted, .. } = wish;
+        let Wish { ttl, keep, noted, .. } = wish;
+        let Won { origin, valid_until, number } = won;
         let all = NodeSet::first(core.nodes.len());
-        let (on, lingers, others) = match origin {
-            Origin::Asked(on) => (on, 1, false),
-            Origin::Queued { others, lingers } => (all, lingers, others),
-            Origin::Borrowed => (all, 1, false),
+        let (on, lingers, others, backing) = match origin {
+            Origin::Asked { on, backing } => (on, 1, false, backing),
+            Origin::Queued { others, lingers, backing } => (all, lingers, others, backing),
+            Origin::Borrowed => (all, 1, false, NodeSet::EMPTY),
             // Who took it may have used another TTL.
             Origin::Resumed => {
                 let ttls = core.settings.max_ttl.as_nanos().div_ceil(ttl.as_nanos().max(1));
-                (all, u8::try_from(ttls).unwrap_or(u8::MAX).max(RESUMED_LINGERS), false)
+                let lingers = u8::try_from(ttls).unwrap_or(u8::MAX).max(RESUMED_LINGERS);
+                (all, lingers, false, NodeSet::EMPTY)
             }
         };
         let borrowed = matches!(origin, Origin::Borrowed);
+        // Of those from elsewhere it is not known how many numbers are theirs.
+        let elsewhere = matches!(origin, Origin::Borrowed | Origin::Resumed);
+        let turns = if elsewhere { 1 } else { wish.turns(core.settings.local_turns) };
+        core.numbered(number.last);
         let now = core.now();
         let caps = Caps::new(keep.max_extensions, keep.max_hold, now);
         let claim = Arc::new(Self {
@@ -133,17 +169,21 @@ impl Claim {
             ttl_ns: u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX),
             on,
             lingers,
+            agreed: number.agreed,
             borrowed,
             renew: keep.renew,
             others,
-            passable: owner.is_none() && keep.without_end() && !noted,
+            passable: wish.is_plain() && !elsewhere,
             noted: noted && !borrowed,
             in_line: AtomicBool::new(false),
             guards: AtomicU32::new(1),
             place: Place::default(),
             state: Mutex::new(State {
                 lease: Lease::capped_by(caps, valid_until),
-                turns: Turns::first_of(core.settings.local_turns),
+                backing,
+                backed: Moment::default(),
+                number: number.last.saturating_sub(u64::from(turns.saturating_sub(1))),
+                turns: Turns::first_of(turns),
                 tried: Moment::default(),
                 renewing: false,
                 rare: None,
@@ -157,8 +197,7 @@ impl Claim {
     /// A claim that another process has taken for the same owner. It is worth something only once
     /// it was extended.
     pub(crate) fn borrowed(core: &Arc<Core>, name: Name, token: Token, wish: Wish) -> Arc<Self> {
-        let valid_until = core.terms(wish.ttl).valid_until(core.now());
-        Self::new(core, name, token, wish, Origin::Borrowed, valid_until)
+        Self::new(core, name, token, wish, Won::elsewhere(core, Origin::Borrowed, wish.ttl))
     }
 
     /// A claim that another process has taken and handed over, with the note that it has. It is
@@ -172,8 +211,8 @@ impl Claim {
         let (ttl, keep) = (core.settings.ttl, core.settings.keep());
         let owner = token.owner();
         let wish = Wish { ttl, least: Duration::ZERO, owner, keep, noted: note.is_some() };
-        let valid_until = core.terms(ttl).valid_until(core.now());
-        let claim = Self::new(core, name, token, wish, Origin::Resumed, valid_until);
+        let won = Won::elsewhere(core, Origin::Resumed, ttl);
+        let claim = Self::new(core, name, token, wish, won);
         if let Some(note) = note {
             claim.set_note(note);
         }
@@ -275,11 +314,19 @@ impl Claim {
         round.map_or(Passed::Nothing, Passed::Freed)
     }
 
+    /// Gives up what was won and cannot be used: to the nodes, or to the process it is from.
+    pub(crate) fn abandon(&self) {
+        if self.borrowed {
+            self.forget();
+        } else {
+            self.give_back();
+        }
+    }
+
     /// Prepares it for the next holder of this process, unless it is of no use to that one.
     pub(crate) fn next_turn(&self, wish: &Wish) -> bool {
-        let Wish { ttl, least, owner, keep, noted } = *wish;
-        let particular = owner.is_some() || noted || !keep.without_end();
-        if !self.passable || particular || ttl != self.ttl() {
+        let Wish { ttl, least, .. } = *wish;
+        if !self.passable || !wish.is_plain() || ttl != self.ttl() {
             return false;
         }
         let enough = least.max(self.core.terms(ttl).validity() / 2);
@@ -291,6 +338,9 @@ impl Claim {
                 return false;
             }
             state.turns = next;
+            if state.number > 0 {
+                state.number += 1;
+            }
             self.guards.store(1, Ordering::Release);
             self.join_line();
             // Those who waited for the loss of it have released it.
@@ -300,6 +350,28 @@ impl Claim {
             told.notify_waiters();
         }
         true
+    }
+
+    /// The number of the present holder; zero if holders have none.
+    pub(crate) fn number(&self) -> u64 {
+        locked(&self.state).number
+    }
+
+    /// The last number that is reserved for holders of this claim.
+    pub(crate) fn last_number(&self) -> u64 {
+        let state = locked(&self.state);
+        if state.number == 0 { 0 } else { state.number + u64::from(state.turns.left()) }
+    }
+
+    /// The number that a majority of the nodes has to confirm before it may be used.
+    pub(crate) fn to_confirm(&self) -> Option<u64> {
+        (!self.agreed).then(|| self.last_number())
+    }
+
+    /// A claim from elsewhere has this number.
+    pub(crate) fn set_number(&self, number: u64) {
+        self.core.numbered(number);
+        locked(&self.state).number = number;
     }
 
     /// The number of the present turn.
@@ -343,9 +415,10 @@ impl Claim {
     }
 
     /// An extension is about to be sent. Returns when that is, and the deadline that it has to
-    /// meet, or why there cannot be one.
-    pub(crate) fn extending(&self) -> Result<(Moment, Moment), Error> {
-        let now = self.core.now();
+    /// meet, and the nodes that it stands on; or why there cannot be one.
+    pub(crate) fn extending(&self) -> Result<(Stamp, Moment, NodeSet), Error> {
+        let stamp = self.core.stamp();
+        let now = stamp.sent;
         let mut state = locked(&self.state);
         let lease = &mut state.lease;
         if let LeaseState::Lost(reason) = lease.state(now) {
@@ -357,12 +430,12 @@ impl Claim {
         }
         let deadline = lease.valid_until();
         state.tried = now;
-        Ok((now, deadline))
+        Ok((stamp, deadline, state.backing))
     }
 
     /// Takes in how an extension ended that was sent then, and tells whoever waits for it if that
     /// was the end. Returns whether it became doubtful by this one that the lock can be kept.
-    pub(crate) fn extended(&self, outcome: ExtendOutcome, sent: Moment) -> bool {
+    pub(crate) fn extended(&self, outcome: ExtendOutcome, sent: Moment, backing: NodeSet) -> bool {
         let now = self.core.now();
         let told = {
             let mut state = locked(&self.state);
@@ -370,7 +443,11 @@ impl Claim {
                 return false;
             }
             let before = state.lease.state(now);
+            let ended = state.lease.valid_until();
             state.lease.extended(outcome, now);
+            if state.lease.valid_until() > ended {
+                (state.backing, state.backed) = (backing, sent);
+            }
             match state.lease.state(now) {
                 LeaseState::Lost(_) => state.loss().cloned(),
                 after => return after == LeaseState::Unknown && before != after,
@@ -379,6 +456,14 @@ impl Claim {
         self.core.watchdog.clear(self);
         self.tell_loss(told);
         false
+    }
+
+    /// One more node has extended it, after it was decided: `backing` are all that have.
+    pub(crate) fn backed(&self, sent: Moment, backing: NodeSet) {
+        let mut state = locked(&self.state);
+        if state.backed == sent {
+            state.backing = backing;
+        }
     }
 
     /// Extends it for the watchdog, and sends the release that came in between after it.

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use super::Claim;
-use crate::core::Core;
+use crate::core::{Core, Stamp};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, Request, Round, Verb};
 use crate::token::Token;
-use quorlock_protocol::{Moment, NodeSet};
+use quorlock_protocol::NodeSet;
 
 /// A note outlives its last refreshment by so many TTLs.
 const KEPT_TTLS: u32 = 3;
@@ -21,7 +21,7 @@ pub(crate) struct DescribeRound {
     name: Name,
     token: Token,
     note: Arc<str>,
-    sent: Moment,
+    stamp: Stamp,
     keep: std::time::Duration,
     heard: Mutex<NodeSet>,
 }
@@ -34,7 +34,7 @@ impl DescribeRound {
             name: claim.name.clone(),
             token: claim.token,
             note,
-            sent: core.now(),
+            stamp: core.stamp(),
             keep: claim.ttl() * KEPT_TTLS,
             heard: Mutex::new(NodeSet::EMPTY),
             core,
@@ -63,7 +63,8 @@ impl DescribeRound {
 impl Round for DescribeRound {
     fn request(&self, _node: usize) -> Request<'_> {
         let verb = Verb::Describe { token: &self.token, note: &self.note, keep: self.keep };
-        Request { name: &self.name, sent: self.sent, verb }
+        let Stamp { sent, wall_us } = self.stamp;
+        Request { name: &self.name, sent, wall_us, verb }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {

@@ -5,15 +5,18 @@ use std::task::{Context, Poll, Waker};
 
 use super::{Claim, said::Said};
 use crate::Error;
+use crate::core::Stamp;
 use crate::error::Loss;
 use crate::locked::locked;
 use crate::node::{Answer, Failure, Request, Round, Verb};
-use quorlock_protocol::{Extend, ExtendOutcome, Moment, Vote};
+use quorlock_protocol::{Extend, ExtendOutcome, Moment, NodeSet, Number, Numbers, Vote};
 
 #[derive(Debug)]
 pub(crate) struct ExtendRound {
     claim: Arc<Claim>,
-    sent: Moment,
+    stamp: Stamp,
+    /// The nodes that may store the record again, if they have forgotten it.
+    backing: NodeSet,
     /// Nobody waits for it: what is amiss goes to the log.
     unattended: bool,
     state: Mutex<State>,
@@ -22,6 +25,7 @@ pub(crate) struct ExtendRound {
 #[derive(Debug)]
 struct State {
     round: Extend,
+    numbers: Numbers,
     said: Said,
     waker: Option<Waker>,
 }
@@ -38,12 +42,13 @@ impl ExtendRound {
     }
 
     fn ask(claim: &Arc<Claim>, unattended: bool) -> Result<Arc<Self>, Error> {
-        let (sent, deadline) = claim.extending()?;
+        let (stamp, deadline, backing) = claim.extending()?;
         let core = &claim.core;
-        let round = Extend::new(core.quorum, &core.terms(claim.ttl()), sent, deadline);
-        let state = State { round, said: Said::default(), waker: None };
+        let round = Extend::new(core.quorum, &core.terms(claim.ttl()), stamp.sent, deadline);
+        let numbers = Numbers::default();
+        let state = Mutex::new(State { round, numbers, said: Said::default(), waker: None });
         let claim = Arc::clone(claim);
-        let round = Arc::new(Self { claim, sent, unattended, state: Mutex::new(state) });
+        let round = Arc::new(Self { claim, stamp, backing, unattended, state });
         round.claim.core.ask_all(&round);
         round.claim.describe();
         Ok(round)
@@ -60,6 +65,7 @@ impl ExtendRound {
                 return Poll::Pending;
             }
             Some(ExtendOutcome::Renewed { .. }) => Ok(()),
+            Some(ExtendOutcome::Apart) => Err(Error::Lost { name: name(), reason: Loss::Clock }),
             Some(ExtendOutcome::Lost) => {
                 let refused = state.round.tally().no().len() >= core.quorum.enough();
                 let reason = if refused { Loss::Gone } else { Loss::Expired };
@@ -75,17 +81,28 @@ impl ExtendRound {
         })
     }
 
+    /// The highest number that the nodes have of it by now.
+    pub(crate) fn number(&self) -> Number {
+        locked(&self.state).numbers.number(self.claim.core.quorum)
+    }
+
     fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
         let now = self.claim.core.now();
         let deadline = self.claim.with_lease(|lease, _| lease.valid_until());
-        let (outcome, waker) = {
+        let (outcome, backing, waker) = {
             let mut state = locked(&self.state);
             state.round.outlived(deadline);
             let vote = hear(&mut state.said);
-            let Some(outcome) = state.round.vote(node, vote, now) else { return };
-            (outcome, state.waker.take())
+            let decided = state.round.vote(node, vote, now);
+            let backing = state.round.tally().yes();
+            let Some(outcome) = decided else {
+                drop(state);
+                self.claim.backed(self.stamp.sent, backing);
+                return;
+            };
+            (outcome, backing, state.waker.take())
         };
-        let doubtful = self.claim.extended(outcome, self.sent);
+        let doubtful = self.claim.extended(outcome, self.stamp.sent, backing);
         if doubtful && self.unattended {
             self.warn(now);
         }
@@ -110,12 +127,17 @@ impl ExtendRound {
 }
 
 impl Round for ExtendRound {
-    fn request(&self, _node: usize) -> Request<'_> {
-        let verb = Verb::Extend { token: &self.claim.token, ttl: self.claim.ttl() };
-        Request { name: &self.claim.name, sent: self.sent, verb }
+    fn request(&self, node: usize) -> Request<'_> {
+        let Stamp { sent, wall_us } = self.stamp;
+        let Claim { name, token, .. } = &*self.claim;
+        let heal = self.backing.contains(node).then(|| self.claim.last_number());
+        Request { name, sent, wall_us, verb: Verb::Extend { token, ttl: self.claim.ttl(), heal } }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        if let Answer::Granted { number } = answer {
+            locked(&self.state).numbers.take(number);
+        }
         self.vote(node, |said| said.hear(node, answer));
     }
 

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use super::{NodeRelease, NodeReleaseState, Status};
 use crate::Error;
-use crate::core::Core;
+use crate::core::{Core, Stamp};
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, Holder, Request, Round, Verb};
-use quorlock_protocol::{Moment, NodeSet};
+use quorlock_protocol::NodeSet;
 
 #[derive(Debug)]
 pub(crate) struct ForceRound {
     core: Arc<Core>,
     name: Name,
-    sent: Moment,
+    stamp: Stamp,
     /// Who was seen on each node.
     seen: Vec<Option<Holder>>,
     state: Mutex<State>,
@@ -50,7 +50,7 @@ impl ForceRound {
         let round = Arc::new(Self {
             core: Arc::clone(core),
             name: status.name.clone(),
-            sent: core.now(),
+            stamp: core.stamp(),
             seen,
             state: Mutex::new(State { nodes, waker: None }),
         });
@@ -115,7 +115,8 @@ impl Round for ForceRound {
             // Not asked anything.
             None => Verb::Inspect,
         };
-        Request { name: &self.name, sent: self.sent, verb }
+        let Stamp { sent, wall_us } = self.stamp;
+        Request { name: &self.name, sent, wall_us, verb }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {

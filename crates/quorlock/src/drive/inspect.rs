@@ -5,19 +5,18 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::core::Core;
+use crate::core::{Core, Stamp};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Holder, Record, Request, Round, Seen, Verb};
 use crate::note::Note;
 use crate::token::{OwnerId, Token};
-use quorlock_protocol::Moment;
 
 #[derive(Debug)]
 pub(crate) struct InspectRound {
     core: Arc<Core>,
     name: Name,
-    sent: Moment,
+    stamp: Stamp,
     state: Mutex<State>,
 }
 
@@ -33,7 +32,7 @@ impl InspectRound {
         let round = Arc::new(Self {
             core: Arc::clone(core),
             name,
-            sent: core.now(),
+            stamp: core.stamp(),
             state: Mutex::new(state),
         });
         core.ask_all(&round);
@@ -72,14 +71,19 @@ impl InspectRound {
 
 impl Round for InspectRound {
     fn request(&self, _node: usize) -> Request<'_> {
-        Request { name: &self.name, sent: self.sent, verb: Verb::Inspect }
+        let Stamp { sent, wall_us } = self.stamp;
+        Request { name: &self.name, sent, wall_us, verb: Verb::Inspect }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
         let seen = match answer {
             Answer::Seen(seen) => Ok(seen),
             Answer::Failed(failure) => Err(failure),
-            Answer::Done | Answer::Refused | Answer::Queued(_) | Answer::Listed(_) => {
+            Answer::Granted { .. }
+            | Answer::Done
+            | Answer::Refused
+            | Answer::Queued(_)
+            | Answer::Listed(_) => {
                 Err(Failure::new(FailureKind::Broken, "answered a look with a vote"))
             }
         };
@@ -113,16 +117,21 @@ pub struct NodeStatus {
     /// How many stand in the queue there; `None` if the node keeps none, or does not tell. Those of
     /// one process count as one.
     pub waiters: Option<u64>,
+    /// For how long the node casts no vote, since it may have forgotten some; `None` if it does.
+    pub quarantine: Option<Duration>,
 }
 
 impl NodeStatus {
     fn new(node: String, seen: Result<Seen, Failure>) -> Self {
         match seen {
-            Ok(Seen { record, note, waiters }) => {
+            Ok(Seen { record, note, waiters, quarantine }) => {
                 let note = note.as_deref().map(Note::read);
-                Self { node, record: Ok(record), note, waiters }
+                Self { node, record: Ok(record), note, waiters, quarantine }
             }
-            Err(failure) => Self { node, record: Err(failure), note: None, waiters: None },
+            Err(failure) => {
+                let record = Err(failure);
+                Self { node, record, note: None, waiters: None, quarantine: None }
+            }
         }
     }
 }
@@ -172,6 +181,15 @@ impl Status {
             Verdict::Held(holder) => Some(holder),
             _ => None,
         }
+    }
+
+    /// The highest number that any node has of the holder: its [`fence`](crate::Guard::fence), or
+    /// some numbers above it that are reserved for others of its process.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        let holder = self.holder()?;
+        let records = self.nodes.iter().filter_map(|node| node.record.as_ref().ok()?.as_ref());
+        records.filter(|record| record.holder == holder).filter_map(|record| record.number).max()
     }
 
     /// What the holder says of itself, if it does.
@@ -248,6 +266,7 @@ mod tests {
                 record: record(letter),
                 note: None,
                 waiters: None,
+                quarantine: None,
             })
             .collect();
         let name = Name::new("x").unwrap();

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use crate::core::Core;
+use crate::core::{Core, Stamp};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Listed, Request, Round, Verb};
-use quorlock_protocol::{Moment, NodeSet};
+use quorlock_protocol::NodeSet;
 
 /// One step of it.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct ListRound {
     /// Of no meaning.
     name: Name,
     from: Vec<u8>,
-    sent: Moment,
+    stamp: Stamp,
     state: Mutex<State>,
 }
 
@@ -27,7 +27,7 @@ struct State {
 
 impl ListRound {
     pub(crate) fn start(core: &Core, name: Name, node: usize, from: Vec<u8>) -> Arc<Self> {
-        let round = Arc::new(Self { name, from, sent: core.now(), state: Mutex::default() });
+        let round = Arc::new(Self { name, from, stamp: core.stamp(), state: Mutex::default() });
         let mut nodes = NodeSet::EMPTY;
         nodes.insert(node);
         core.ask(&round, nodes);
@@ -61,7 +61,8 @@ impl ListRound {
 impl Round for ListRound {
     fn request(&self, _node: usize) -> Request<'_> {
         let verb = Verb::List { from: &self.from };
-        Request { name: &self.name, sent: self.sent, verb }
+        let Stamp { sent, wall_us } = self.stamp;
+        Request { name: &self.name, sent, wall_us, verb }
     }
 
     fn cast(self: Arc<Self>, _node: usize, answer: Answer) {

@@ -8,6 +8,7 @@
 mod acquire;
 mod candidacy;
 mod claim;
+mod confirm;
 mod describe;
 mod extend;
 mod force;
@@ -18,7 +19,8 @@ mod said;
 
 pub(crate) use acquire::{AcquireRound, Defeated};
 pub(crate) use candidacy::Candidacy;
-pub(crate) use claim::{Claim, Origin};
+pub(crate) use claim::{Claim, Origin, Won};
+pub(crate) use confirm::ConfirmRound;
 pub(crate) use describe::DescribeRound;
 pub(crate) use extend::ExtendRound;
 pub(crate) use force::ForceRound;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::said::Said;
 use crate::Error;
-use crate::core::Core;
+use crate::core::{Core, Stamp};
 use crate::error::Loss;
 use crate::locked::locked;
 use crate::name::Name;
@@ -19,7 +19,9 @@ pub(crate) struct ReleaseRound {
     core: Arc<Core>,
     name: Name,
     token: Token,
-    sent: Moment,
+    stamp: Stamp,
+    /// The least number for whoever gets it next.
+    next: u64,
     /// The nodes that can have something to release, and when that is gone by itself.
     owing: NodeSet,
     until: Moment,
@@ -45,19 +47,20 @@ impl ReleaseRound {
         owing: NodeSet,
         lingers: Duration,
     ) -> Arc<Self> {
-        let sent = core.now();
+        let stamp = core.stamp();
+        let next = core.next_number(stamp.wall_us);
         let mut round = Release::new(core.quorum);
         for node in (0..core.nodes.len()).filter(|node| !owing.contains(*node)) {
             round.vote(node, Vote::No);
         }
         let pending = !owing.is_empty();
         let state = State { round, said: Said::default(), pending, waker: None };
-        let until = sent.after(lingers);
+        let until = stamp.sent.after(lingers);
         let core = Arc::clone(core);
         if pending {
             core.releases.begin();
         }
-        Arc::new(Self { core, name, token, sent, owing, until, state: state.into() })
+        Arc::new(Self { core, name, token, stamp, next, owing, until, state: state.into() })
     }
 
     /// Asks the nodes to drop the record and the ticket.
@@ -118,8 +121,9 @@ impl ReleaseRound {
 impl Round for ReleaseRound {
     fn request(&self, node: usize) -> Request<'_> {
         let until = self.owing.contains(node).then_some(self.until);
-        let verb = Verb::Release { token: &self.token, until };
-        Request { name: &self.name, sent: self.sent, verb }
+        let Stamp { sent, wall_us } = self.stamp;
+        let verb = Verb::Release { token: &self.token, until, next: self.next };
+        Request { name: &self.name, sent, wall_us, verb }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {

@@ -14,10 +14,10 @@ use super::{Examination, shown};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
-    Answer, Call, ClientId, Failure, FailureKind, Grant, Inbox, Node, Request, Round, Setting,
-    Ticket, TicketNumber, Verb,
+    Answer, Call, ClientId, Failure, FailureKind, Grant, Inbox, Node, Proposal, Request, Round,
+    Setting, Ticket, TicketNumber, Verb,
 };
-use crate::runtime::{Moment, random_u64};
+use crate::runtime::{Moment, random_u64, wall_us};
 use crate::token::Token;
 
 /// What it means if a node does not tell waiters of their turn.
@@ -135,9 +135,13 @@ impl Trial<'_> {
 
     async fn ask(&self, token: &Token, wish: Wish) -> Answer {
         let (setting, runtime) = (self.setting, &self.setting.runtime);
+        let least = wall_us(&**runtime);
+        let proposal = setting.settings.fences.then_some(Proposal { least, block: 1 });
         let question = Arc::new(Question {
             name: self.name.clone(),
             sent: runtime.now(),
+            wall_us: wall_us(&**runtime),
+            proposal,
             token: *token,
             wish,
             ttl: setting.settings.ttl,
@@ -161,7 +165,7 @@ impl Why {
 
 fn done(answer: Answer) -> Result<(), Why> {
     match answer {
-        Answer::Done => Ok(()),
+        Answer::Granted { .. } | Answer::Done => Ok(()),
         Answer::Failed(failure) => Err(Why(failure)),
         _ => {
             let text = "somebody else has its name; is something else at work on this node?";
@@ -235,6 +239,8 @@ enum Wish {
 struct Question {
     name: Name,
     sent: Moment,
+    wall_us: u64,
+    proposal: Option<Proposal>,
     token: Token,
     wish: Wish,
     ttl: Duration,
@@ -246,17 +252,17 @@ impl Round for Question {
     fn request(&self, _node: usize) -> Request<'_> {
         let (token, ttl) = (&self.token, self.ttl);
         let verb = match self.wish {
-            Wish::Acquire => Verb::Acquire { token, ttl },
-            Wish::Extend => Verb::Extend { token, ttl },
+            Wish::Acquire => Verb::Acquire { token, ttl, proposal: self.proposal },
+            Wish::Extend => Verb::Extend { token, ttl, heal: None },
             Wish::Inspect => Verb::Inspect,
             Wish::Wait => {
                 let number = TicketNumber::New(1);
                 let ticket = Ticket { client: self.client, waiter: 1, number };
-                Verb::Wait { token, ttl, ticket, yielding: false }
+                Verb::Wait { token, ttl, ticket, yielding: false, proposal: self.proposal }
             }
-            Wish::Release => Verb::Release { token, until: Some(self.sent.after(ttl)) },
+            Wish::Release => Verb::Release { token, until: Some(self.sent.after(ttl)), next: 0 },
         };
-        Request { name: &self.name, sent: self.sent, verb }
+        Request { name: &self.name, sent: self.sent, wall_us: self.wall_us, verb }
     }
 
     fn cast(self: Arc<Self>, _node: usize, answer: Answer) {

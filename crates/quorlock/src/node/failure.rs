@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use quorlock_protocol::Vote;
 
@@ -26,6 +27,12 @@ pub enum FailureKind {
     Rejected,
     /// The name is in use for something that is not a lock.
     WrongType,
+    /// The node's clock and ours are too far apart. It looked at nothing.
+    Clock,
+    /// The request arrived so late that the node did not look at it.
+    Late,
+    /// The node may have forgotten what it granted, and casts no vote for so long.
+    Quarantined(Duration),
     /// The same server stands behind another URL as well.
     Duplicate,
     /// The node cannot take part as it is set up.
@@ -52,7 +59,10 @@ impl Failure {
     pub(crate) fn vote(&self) -> Vote {
         match self.kind {
             FailureKind::Silent | FailureKind::Broken => Vote::Unknown,
+            FailureKind::Clock => Vote::Apart,
             FailureKind::Unreachable
+            | FailureKind::Late
+            | FailureKind::Quarantined(_)
             | FailureKind::Rejected
             | FailureKind::WrongType
             | FailureKind::Duplicate

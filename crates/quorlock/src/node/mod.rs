@@ -45,6 +45,8 @@ use crate::runtime::{BoxFuture, Runtime, random_u64};
 use crate::token::Token;
 use quorlock_protocol::{Drift, Moment};
 
+pub use quorlock_protocol::Proposal;
+
 /// One authority that keeps, for each lock name, who holds it and until when.
 ///
 /// # Contract
@@ -92,6 +94,8 @@ pub struct Grant {
     pub sent: Moment,
     /// Whether others are left in the queue.
     pub others: bool,
+    /// The last number of its block, see [`Answer::Granted`].
+    pub number: u64,
 }
 
 /// Who asks: one for each [`Locker`](crate::Locker), so that word of a grant finds its way.
@@ -148,6 +152,8 @@ pub struct Request<'a> {
     pub name: &'a Name,
     /// Read before the first byte of the round left. The node's time limit counts from here.
     pub sent: Moment,
+    /// The time of day then, or a little later, in microseconds since 1970. It may jump.
+    pub wall_us: u64,
     /// What to do with it.
     pub verb: Verb<'a>,
 }
@@ -163,22 +169,35 @@ impl Request<'_> {
 /// The verbs.
 #[derive(Debug, Clone, Copy)]
 pub enum Verb<'a> {
-    /// Store the record if there is none: [`Answer::Done`], or [`Answer::Refused`] if there is.
+    /// Store the record if there is none: [`Answer::Granted`], or [`Answer::Refused`] if there is.
     Acquire {
         /// The owner to be.
         token: &'a Token,
         /// How long to keep it.
         ttl: Duration,
+        /// Which number it is to have; `None` for no number.
+        proposal: Option<Proposal>,
     },
-    /// Keep the record longer, never shorter, if it is ours: done, or refused. Creates nothing.
+    /// Stand at this number or above, if the record is ours: [`Answer::Granted`], or refused.
+    Confirm {
+        /// The owner.
+        token: &'a Token,
+        /// The last number of its block.
+        number: u64,
+    },
+    /// Keep the record longer, never shorter, if it is ours: [`Answer::Granted`], or refused.
     Extend {
         /// The owner.
         token: &'a Token,
         /// How long to keep it from now on.
         ttl: Duration,
+        /// If the node has lost its memory, and knows it: store the record again, with this number
+        /// at least. Only for whoever has a lease on this node that has not run out. Without it, or
+        /// on any other node, nothing is created.
+        heal: Option<u64>,
     },
     /// Store the record if there is none and nobody stands before us in the queue, or if it is
-    /// ours already: [`Answer::Done`]. Otherwise take or keep a place in the queue:
+    /// ours already: [`Answer::Granted`]. Otherwise take or keep a place in the queue:
     /// [`Answer::Queued`].
     ///
     /// A record that has ended without a release goes to the head of the queue, whoever asks.
@@ -191,6 +210,8 @@ pub enum Verb<'a> {
         ticket: Ticket,
         /// If the record is ours, and somebody stands before us in the queue, let him have it.
         yielding: bool,
+        /// Which number it is to have when it becomes ours; `None` for no number.
+        proposal: Option<Proposal>,
     },
     /// Drop the record if it is ours, or pass it on to the head of the queue: done. Otherwise
     /// refused. Either way our place in the queue is gone.
@@ -200,6 +221,9 @@ pub enum Verb<'a> {
         /// When a record of ours on this node has expired by itself: a node that cannot be reached
         /// is asked again until then. `None` if it cannot have one.
         until: Option<Moment>,
+        /// The least number for whoever it is passed on to: the same for all nodes, so that they
+        /// agree. Zero if holders have no numbers.
+        next: u64,
     },
     /// Say who holds it: [`Answer::Seen`].
     Inspect,
@@ -229,7 +253,13 @@ pub enum Verb<'a> {
 /// What a node says.
 #[derive(Debug, Clone)]
 pub enum Answer {
-    /// Granted, extended, released.
+    /// The record is ours.
+    Granted {
+        /// The last number that the node has given out, which is the last of our block. Zero if
+        /// holders have no numbers.
+        number: u64,
+    },
+    /// Released, noted, broken.
     Done,
     /// Held by another, or not ours.
     Refused,
@@ -263,13 +293,21 @@ pub struct Record {
     pub token: Option<Token>,
     /// How long the record lasts unless it is renewed; `None` for ever, which no lock should.
     pub remaining: Option<Duration>,
+    /// The last number of the holder's block; `None` if it has none.
+    pub number: Option<u64>,
 }
 
 impl Record {
     /// A record with the text of its token as it is stored.
     #[must_use]
     pub fn new(token: &[u8], remaining: Option<Duration>) -> Self {
-        Self { holder: Holder::of(token), token: Token::parse(token), remaining }
+        Self { holder: Holder::of(token), token: Token::parse(token), remaining, number: None }
+    }
+
+    /// The same with a number, unless it is zero.
+    #[must_use]
+    pub fn numbered(self, number: u64) -> Self {
+        Self { number: (number > 0).then_some(number), ..self }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a node tells to whoever only looks.
 
+use std::time::Duration;
+
 use super::{Holder, Record};
 use crate::name::Name;
 use crate::note::MAX_NOTE_BYTES;
@@ -16,6 +18,8 @@ pub struct Seen {
     pub note: Option<String>,
     /// How many stand in its queue; `None` if the node keeps none, or does not tell.
     pub waiters: Option<u64>,
+    /// For how long the node casts no vote, since it may have forgotten some.
+    pub quarantine: Option<Duration>,
 }
 
 impl Seen {
@@ -23,7 +27,13 @@ impl Seen {
     #[must_use]
     pub fn new(record: Option<Record>, noted: Option<&[u8]>, waiters: Option<u64>) -> Self {
         let note = record.zip(noted).and_then(|(record, noted)| read(noted, record.holder));
-        Self { record, note, waiters }
+        Self { record, note, waiters, quarantine: None }
+    }
+
+    /// The same on a node that casts no vote for so long.
+    #[must_use]
+    pub fn quarantined(self, quarantine: Option<Duration>) -> Self {
+        Self { quarantine, ..self }
     }
 }
 

@@ -35,6 +35,12 @@ pub trait Runtime: Send + Sync + fmt::Debug {
     fn random(&self, bytes: &mut [u8]);
 }
 
+/// The time of day in microseconds since 1970, within what a script on a server can count exactly.
+pub(crate) fn wall_us(runtime: &dyn Runtime) -> u64 {
+    let wall = runtime.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(wall.as_micros()).unwrap_or(u64::MAX).min(1 << 52)
+}
+
 /// 64 random bits.
 pub(crate) fn random_u64(runtime: &dyn Runtime) -> u64 {
     let mut bytes = [0; 8];

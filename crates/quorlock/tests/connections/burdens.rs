@@ -44,6 +44,7 @@ async fn a_node_that_hangs_costs_nothing() {
     let servers = servers(3);
     let proxy = Proxy::in_front_of(servers[2].addr());
     let locker = Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
         .nodes([servers[0].url(), servers[1].url(), proxy.url()])
         .max_ttl(DEADLINE * 100)
         .ttl(DEADLINE * 100)

@@ -20,6 +20,7 @@ use quorlock_testkit::{DEADLINE, RedisServer, Reply};
 /// Time limits that no machine is too slow for.
 fn patient() -> Builder {
     Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
         .ttl(Duration::from_secs(20))
         .node_limit(Duration::from_secs(2))
         .connect_limit(DEADLINE)
@@ -28,6 +29,7 @@ fn patient() -> Builder {
 /// A server that is silent for 500 ms is given up, but no lock runs out while a test waits.
 fn hasty() -> Builder {
     Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
         .ttl(Duration::from_secs(30))
         .node_limit(Duration::from_millis(50))
         .connect_limit(Duration::from_secs(2))

@@ -111,13 +111,21 @@ async fn whoever_has_few_rights_leaves_notes_and_looks_but_gets_no_list() {
     let seen = holder.looked(node).await;
     assert_eq!((seen.note.as_deref(), seen.waiters), (Some("Anna"), None));
 
-    let locker = quorlock::Locker::builder().nodes([url_of_user(&server, &[])]).connect().await;
+    let locker = quorlock::Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes([url_of_user(&server, &[])])
+        .connect()
+        .await;
     let refused = locker.expect("a locker").list().await.expect_err("it may not scan").to_string();
     assert!(refused.contains("+scan"), "{refused}");
-    let locker = quorlock::Locker::builder().nodes([url_of_user(&server, &["+scan"])]);
+    let locker = quorlock::Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes([url_of_user(&server, &["+scan"])]);
     let hidden = locker.connect().await.expect("a locker").list().await.expect("a list");
     assert!(hidden.is_empty(), "what it may not read is not shown");
-    let locker = quorlock::Locker::builder().nodes([url_of_user(&server, &["+getrange"])]);
+    let locker = quorlock::Locker::builder()
+        .dialect(quorlock::Dialect::Redlock)
+        .nodes([url_of_user(&server, &["+getrange"])]);
     let listed = locker.connect().await.expect("a locker").list().await.expect("a list");
     assert_eq!(listed.len(), 1);
 

@@ -12,6 +12,10 @@ pub(super) fn check(trace: &Trace) -> Vec<Violation> {
     for entry in trace.entries() {
         let What::Opened(opened) = entry.what else { continue };
         let Some(fence) = opened.fence else { continue };
+        if opened.until <= entry.at {
+            // It was over before its holder heard of it.
+            continue;
+        }
         if let Some((before, of)) = highest.get(&opened.name)
             && fence <= *before
             && *of != opened.holding
@@ -42,7 +46,7 @@ mod tests {
                 process: 0,
                 name: 0,
                 holding: *holding,
-                until: 0,
+                until: u64::MAX,
                 fence: Some(*fence),
                 heeds: false,
             };

@@ -19,8 +19,10 @@ pub(super) fn check(trace: &Trace) -> Vec<Violation> {
             VerbKind::Acquire => (free || own, "takes"),
             VerbKind::Wait => (free || own, "takes or passes on"),
             VerbKind::Extend => (own && after.token == token, "extends"),
+            VerbKind::Heal => ((own || free) && after.token == token, "stores again"),
             VerbKind::Confirm => (own && after.token == token, "confirms"),
-            VerbKind::Release => (own, "releases"),
+            // One that has expired and is its own all the same may be passed on.
+            VerbKind::Release => (own || free, "releases"),
             VerbKind::Look => (true, "looks at"),
         };
         if !allowed {

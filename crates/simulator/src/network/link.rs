@@ -19,7 +19,7 @@ use quorlock::node::{
 use quorlock::runtime::{BoxFuture, Moment};
 
 use super::{ConnId, Down, LinkId, Up};
-use crate::nodes::Asked;
+use crate::nodes::{Asked, AskedVerb, Served};
 use crate::planted::Planted;
 use crate::world::{Event, World};
 
@@ -193,7 +193,12 @@ impl Link {
 
     fn send(&self, state: &mut LinkState, call: Call, since: Moment, again: bool) {
         let Some(conn) = state.conn else { return };
-        let asked = Asked::of(&call.request());
+        let mut asked = Asked::of(&call.request());
+        if self.planted(Planted::HealUnguarded)
+            && let AskedVerb::Extend { heal, .. } = &mut asked.verb
+        {
+            *heal = heal.or(Some(asked.wall_us));
+        }
         let mut world = self.world.state();
         let at = world.now_of(self.process);
         let number = world.request(conn, at, asked);
@@ -231,7 +236,7 @@ impl Link {
                     inbox.granted(node, grant);
                 }
             }
-            Down::Reply { number, answer } => {
+            Down::Reply { number, served } => {
                 let waiting = {
                     let mut state = self.state();
                     if state.waiting.front().is_none_or(|waiting| waiting.number != number) {
@@ -241,6 +246,7 @@ impl Link {
                     state.waiting.pop_front()
                 };
                 let Some(Waiting { call, again, .. }) = waiting else { return };
+                let answer = self.read(&call, served);
                 self.plant_before_answer(&call, &answer);
                 // The first sending may have run before its connection broke: that nothing is there
                 // any more is what it was for.
@@ -253,13 +259,25 @@ impl Link {
         }
     }
 
+    /// What a reply means by the clock of this client.
+    fn read(&self, call: &Call, served: Served) -> Answer {
+        let server_us = match served {
+            Served::Answer(answer) => return answer,
+            Served::Clock(server_us) | Served::Unchecked(server_us, _) => server_us,
+        };
+        let sent_us = call.request().wall_us;
+        let under_way = (sent_us..=self.world.wall_us(self.process)).contains(&server_us);
+        let kind = if under_way { FailureKind::Late } else { FailureKind::Clock };
+        Answer::Failed(failure(kind, "its clock and ours are too far apart"))
+    }
+
     /// A deadline that counts from the reply: the client's clock is set back by the time that the
     /// request was under way.
     fn plant_before_answer(&self, call: &Call, answer: &Answer) {
         let request = call.request();
         if self.planted(Planted::DeadlineFromReply)
             && matches!(request.verb, Verb::Acquire { .. })
-            && matches!(answer, Answer::Done)
+            && matches!(answer, Answer::Granted { .. })
         {
             let took = self.now().since(request.sent);
             self.world.state().set_back(self.process, took);
@@ -437,8 +455,15 @@ impl Node for SimulatedNode {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let dialect = self.0.world.setup.dialect;
         let mut capabilities = MemoryNode::new().capabilities();
-        capabilities.drift = Drift { base: Duration::from_millis(2), per_mille: 100 };
+        let per_mille = dialect.drift_per_mille();
+        capabilities.drift = Drift { base: Duration::from_millis(2), per_mille };
+        capabilities.margin = if self.0.planted(Planted::MarginTwoBehind) {
+            dialect.margin().saturating_sub(Planted::AHEAD_OVER_BEHIND)
+        } else {
+            dialect.margin()
+        };
         capabilities
     }
 

@@ -13,9 +13,9 @@ mod link;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use quorlock::node::{Answer, ClientId, Grant};
+use quorlock::node::{ClientId, Grant};
 
-use crate::nodes::{Asked, Words, digest_of, number_of, reply};
+use crate::nodes::{Asked, Execution, Served, digest_of, number_of, reply};
 use crate::random::Random;
 use crate::trace::{Executed, What};
 use crate::world::{Event, State};
@@ -49,6 +49,8 @@ pub(crate) struct Conn {
     server_open: bool,
     /// Who listens to word of grants on it.
     listener: Option<ClientId>,
+    /// Which start of the server has greeted it.
+    run_id: u64,
 }
 
 /// What a client sends.
@@ -72,7 +74,7 @@ pub(crate) enum Up {
 pub(crate) enum Down {
     Welcome { run_id: u64 },
     Refused,
-    Reply { number: u32, answer: Answer },
+    Reply { number: u32, served: Served },
     Word(Grant),
     Reset,
 }
@@ -150,6 +152,7 @@ impl State {
             client_open: true,
             server_open: false,
             listener: None,
+            run_id: 0,
         };
         self.network.conns.insert(id, conn);
         // A round trip of its own comes before anything is said.
@@ -222,6 +225,7 @@ impl State {
         let run_id = self.servers[conn.node].run_id;
         conn.server_open = true;
         conn.listener = Some(client);
+        conn.run_id = run_id;
         if let Some((before, of_run)) = before
             && of_run == run_id
             && self.network.kills
@@ -234,17 +238,16 @@ impl State {
     fn serve(&mut self, id: ConnId, number: u32, sent: u64, asked: &Asked) {
         let now = self.now;
         let (conns, server) = (&self.network.conns, &mut self.servers);
-        let Some(Conn { process, node, .. }) = conns.get(&id) else { return };
-        let (process, node) = (*process, *node);
+        let Some(Conn { process, node, run_id, .. }) = conns.get(&id) else { return };
+        let (process, node, run_id) = (*process, *node, *run_id);
         let server = &mut server[node];
         let listens = |conn: &Conn, client| {
             conn.node == node && conn.server_open && conn.listener == Some(client)
         };
         let listeners = |client| conns.values().any(|conn| listens(conn, client));
-        let mut words = Words { listeners: &listeners, said: Vec::new() };
         let before = server.kept(&asked.name, now);
-        let answer = server.execute(asked, now, &mut words);
-        let said = words.said;
+        let Execution { served, said, quarantined } =
+            server.execute(asked, run_id, now, &listeners);
         let executed = Executed {
             request: number,
             node: node as u8,
@@ -253,13 +256,16 @@ impl State {
             verb: asked.kind(),
             name: number_of(&asked.name),
             token: digest_of(asked.token()),
-            reply: reply(&answer),
+            reply: reply(&served),
             clock: server.clock.at(now),
             before,
             after: server.kept(&asked.name, now),
         };
+        if let Some(until) = quarantined {
+            self.note(now, What::Quarantined { node: node as u8, until });
+        }
         self.note(now, What::Executed(executed));
-        self.send_down(id, Down::Reply { number, answer });
+        self.send_down(id, Down::Reply { number, served });
         for (client, grant) in said {
             let conns = self.network.conns.iter();
             let to: Vec<_> =

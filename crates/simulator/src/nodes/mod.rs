@@ -1,88 +1,58 @@
 //! Servers, as far as locks can tell: what they keep, whom they tell, and how they fail.
+//!
+//! `verbs` and `queue` do what the scripts of all dialects do, `redlock` and `strict` what stands
+//! before them: how a record lies on the server.
 
+mod asked;
+mod queue;
 mod redlock;
+mod strict;
+mod verbs;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use quorlock::Token;
-use quorlock::node::{Answer, ClientId, Grant, Holder, Request, Ticket, Verb};
-use quorlock::runtime::Moment;
+use quorlock::node::{Answer, ClientId, Grant};
 
 use crate::clock::Clock;
 use crate::planted::Planted;
-use crate::trace::{Kept, Reply, VerbKind, digest};
+use crate::setup::{Dialect, Setup};
+use crate::trace::{Kept, Reply, digest};
+pub(crate) use asked::{Asked, AskedVerb};
+use verbs::{Keys, Records as _};
 
-/// A request as it lies in a packet.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    pub(crate) name: Vec<u8>,
-    pub(crate) sent: Moment,
-    pub(crate) verb: AskedVerb,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) enum AskedVerb {
-    Acquire { token: Token, ttl: Duration },
-    Extend { token: Token, ttl: Duration },
-    Wait { token: Token, ttl: Duration, ticket: Ticket, yielding: bool },
-    Release { token: Token },
-    Inspect,
-    Describe { token: Token, note: String, keep: Duration },
-    Break { holder: Holder },
-    List,
-}
-
-impl Asked {
-    pub(crate) fn of(request: &Request<'_>) -> Self {
-        let verb = match request.verb {
-            Verb::Acquire { token, ttl } => AskedVerb::Acquire { token: *token, ttl },
-            Verb::Extend { token, ttl } => AskedVerb::Extend { token: *token, ttl },
-            Verb::Wait { token, ttl, ticket, yielding } => {
-                AskedVerb::Wait { token: *token, ttl, ticket, yielding }
-            }
-            Verb::Release { token, .. } => AskedVerb::Release { token: *token },
-            Verb::Inspect => AskedVerb::Inspect,
-            Verb::Describe { token, note, keep } => {
-                AskedVerb::Describe { token: *token, note: note.to_owned(), keep }
-            }
-            Verb::Break { holder } => AskedVerb::Break { holder },
-            Verb::List { .. } => AskedVerb::List,
-        };
-        Self { name: request.name.as_bytes().to_vec(), sent: request.sent, verb }
-    }
-
-    pub(crate) fn kind(&self) -> VerbKind {
-        match self.verb {
-            AskedVerb::Acquire { .. } => VerbKind::Acquire,
-            AskedVerb::Extend { .. } => VerbKind::Extend,
-            AskedVerb::Wait { .. } => VerbKind::Wait,
-            AskedVerb::Release { .. } => VerbKind::Release,
-            _ => VerbKind::Look,
-        }
-    }
-
-    pub(crate) fn token(&self) -> Option<&Token> {
-        match &self.verb {
-            AskedVerb::Acquire { token, .. }
-            | AskedVerb::Extend { token, .. }
-            | AskedVerb::Wait { token, .. }
-            | AskedVerb::Release { token }
-            | AskedVerb::Describe { token, .. } => Some(token),
-            _ => None,
-        }
-    }
-}
-
-/// What a script does besides answering.
-pub(crate) struct Words<'a> {
+/// A script while it runs: time stands still.
+pub(crate) struct Script<'a> {
+    /// The server's clock, in nanoseconds.
+    clock: u64,
+    /// The earliest and the latest time of the server at which it looks at the request, in
+    /// microseconds.
+    window_us: (u64, u64),
+    /// Which start of the server the connection is to.
+    run_id: u64,
+    /// How long to cast no vote after another start, in microseconds.
+    quiet_us: u64,
+    planted: Option<Planted>,
     /// Whom the server believes to listen.
-    pub(crate) listeners: &'a dyn Fn(ClientId) -> bool,
-    /// What it has told them.
-    pub(crate) said: Vec<(ClientId, Grant)>,
+    listeners: &'a dyn Fn(ClientId) -> bool,
+    /// What it tells them.
+    said: Vec<(ClientId, Grant)>,
 }
 
-impl Words<'_> {
+impl Script<'_> {
+    fn millis(&self) -> u64 {
+        self.clock / 1_000_000
+    }
+
+    fn micros(&self) -> u64 {
+        self.clock / 1_000
+    }
+
+    fn has(&self, bug: Planted) -> bool {
+        self.planted == Some(bug)
+    }
+
     /// Tells a client of a grant; `false` if nobody listens.
     fn publish(&mut self, client: ClientId, grant: Grant) -> bool {
         let heard = (self.listeners)(client);
@@ -93,10 +63,31 @@ impl Words<'_> {
     }
 }
 
+/// What a server replies.
+#[derive(Debug, Clone)]
+pub(crate) enum Served {
+    /// This.
+    Answer(Answer),
+    /// It has not looked at the request: its clock shows this, in microseconds.
+    Clock(u64),
+    /// The same, but it did, and leaves it to the client to disregard the answer.
+    Unchecked(u64, Answer),
+}
+
+/// What came of a request.
+pub(crate) struct Execution {
+    pub(crate) served: Served,
+    /// Whom to tell of what.
+    pub(crate) said: Vec<(ClientId, Grant)>,
+    /// Until when it casts no vote, by its own clock in nanoseconds, if that is new.
+    pub(crate) quarantined: Option<u64>,
+}
+
 /// What a server keeps, by dialect.
 #[derive(Debug, Clone)]
-pub(crate) enum Data {
-    Redlock(redlock::Data),
+enum Data {
+    Redlock(Keys<redlock::Records>),
+    Strict(Keys<strict::Records>),
 }
 
 /// How much a server has lost when it is there again.
@@ -122,39 +113,76 @@ pub(crate) struct Server {
     /// What it kept after each change of the last seconds, if somebody may want it back.
     history: Option<VecDeque<(u64, Data)>>,
     planted: Option<Planted>,
+    quiet: Duration,
 }
 
 /// So far back a server can be thrown.
 const HISTORY: u64 = 4_000_000_000;
 
 impl Server {
-    pub(crate) fn new(clock: Clock, run_id: u64, forgets: bool, planted: Option<Planted>) -> Self {
-        let data = Data::Redlock(redlock::Data::default());
+    /// A server that was there before, and knows that it has forgotten nothing.
+    pub(crate) fn new(clock: Clock, run_id: u64, forgets: bool, setup: &Setup) -> Self {
+        let data = match setup.dialect {
+            Dialect::Redlock => Data::Redlock(Keys::default()),
+            Dialect::Strict => Data::Strict(Keys::of(strict::Records::marked(run_id))),
+        };
         let history = forgets.then(|| VecDeque::from([(0, data.clone())]));
-        Self { clock, up: true, stopped: 0, slow: 0, run_id, data, history, planted }
+        let quiet = setup.max_ttl + setup.dialect.margin();
+        let (planted, up) = (setup.planted, true);
+        Self { clock, up, stopped: 0, slow: 0, run_id, data, history, planted, quiet }
     }
 
-    /// Does what is asked at a true time.
-    pub(crate) fn execute(&mut self, asked: &Asked, now: u64, words: &mut Words<'_>) -> Answer {
-        let clock = self.clock.at(now);
-        let answer = match &mut self.data {
-            Data::Redlock(data) => data.execute(asked, clock, words, self.planted),
+    /// Does what is asked at a true time, over a connection to one start of it.
+    pub(crate) fn execute(
+        &mut self,
+        asked: &Asked,
+        run_id: u64,
+        now: u64,
+        listeners: &dyn Fn(ClientId) -> bool,
+    ) -> Execution {
+        let (behind, ahead) = Dialect::WINDOW_US;
+        let mut script = Script {
+            clock: self.clock.at(now),
+            window_us: (asked.wall_us.saturating_sub(behind), asked.wall_us + ahead),
+            run_id,
+            quiet_us: self.quiet.as_micros() as u64,
+            planted: self.planted,
+            listeners,
+            said: Vec::new(),
         };
+        let before = self.quarantine();
+        let served = match &mut self.data {
+            Data::Redlock(keys) => keys.execute(asked, &mut script),
+            Data::Strict(keys) => keys.execute(asked, &mut script),
+        };
+        let said = script.said;
+        let after = self.quarantine();
         if let Some(history) = &mut self.history {
             while history.len() > 1 && history.get(1).is_some_and(|(at, _)| at + HISTORY < now) {
                 history.pop_front();
             }
             history.push_back((now, self.data.clone()));
         }
-        answer
+        Execution { served, said, quarantined: after.filter(|_| after != before) }
+    }
+
+    fn quarantine(&self) -> Option<u64> {
+        match &self.data {
+            Data::Redlock(_) => None,
+            Data::Strict(keys) => keys.records.quarantine(),
+        }
     }
 
     /// The record of a lock, as it counts at a true time.
     pub(crate) fn kept(&self, name: &[u8], now: u64) -> Kept {
         let clock = self.clock.at(now);
-        match &self.data {
-            Data::Redlock(data) => data.kept(name, clock),
+        let (token, until) = match &self.data {
+            Data::Redlock(keys) => keys.records.kept(name, clock),
+            Data::Strict(keys) => keys.records.kept(name, clock),
         }
+        .unwrap_or_default();
+        let token = if token.is_empty() { 0 } else { digest(token) };
+        Kept { token, until }
     }
 
     /// Forgets something.
@@ -162,7 +190,8 @@ impl Server {
         self.data = match loses {
             Loses::Nothing => return,
             Loses::Everything => match &self.data {
-                Data::Redlock(_) => Data::Redlock(redlock::Data::default()),
+                Data::Redlock(_) => Data::Redlock(Keys::default()),
+                Data::Strict(_) => Data::Strict(Keys::default()),
             },
             Loses::Last(span) => {
                 let then = now.saturating_sub(span);
@@ -179,18 +208,21 @@ impl Server {
     pub(crate) fn counts(&self, now: u64) -> (usize, usize) {
         let clock = self.clock.at(now);
         match &self.data {
-            Data::Redlock(data) => data.counts(clock),
+            Data::Redlock(keys) => keys.counts(clock),
+            Data::Strict(keys) => keys.counts(clock),
         }
     }
 }
 
-/// How an answer looks in a trace.
-pub(crate) fn reply(answer: &Answer) -> Reply {
-    match answer {
-        Answer::Done => Reply::Done,
-        Answer::Refused | Answer::Queued(_) => Reply::Refused,
-        Answer::Failed(_) => Reply::NoVote,
-        Answer::Seen(_) | Answer::Listed(_) => Reply::Told,
+/// How a reply looks in a trace.
+pub(crate) fn reply(served: &Served) -> Reply {
+    match served {
+        Served::Answer(Answer::Done | Answer::Granted { .. }) => Reply::Done,
+        Served::Answer(Answer::Refused | Answer::Queued(_)) => Reply::Refused,
+        Served::Answer(Answer::Seen(_) | Answer::Listed(_)) => Reply::Told,
+        Served::Answer(Answer::Failed(_)) | Served::Clock(_) | Served::Unchecked(..) => {
+            Reply::NoVote
+        }
     }
 }
 
@@ -205,4 +237,9 @@ pub(crate) fn number_of(name: &[u8]) -> u8 {
 }
 
 /// Names in the order of their bytes, so that nothing depends on chance.
-pub(crate) type ByName<T> = BTreeMap<Vec<u8>, T>;
+type ByName<T> = BTreeMap<Vec<u8>, T>;
+
+/// Milliseconds, rounded up, as they go over the wire.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

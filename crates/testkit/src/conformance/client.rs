@@ -33,6 +33,7 @@ pub struct Word {
 struct Heard {
     words: Mutex<Vec<Word>>,
     others: Mutex<Vec<bool>>,
+    numbers: Mutex<Vec<u64>>,
     interruptions: Mutex<usize>,
     then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -84,6 +85,12 @@ impl Client {
     #[must_use]
     pub fn left_others(&self) -> Vec<bool> {
         locked(&self.heard.others).clone()
+    }
+
+    /// The number that came with each word so far.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<u64> {
+        locked(&self.heard.numbers).clone()
     }
 
     /// What word has come since the last time, without waiting for what is on its way.
@@ -169,6 +176,7 @@ impl Inbox for Heard {
         assert_eq!(node, NODE, "another node's number");
         locked(&self.words).push(Word { waiter: grant.waiter, sent: grant.sent });
         locked(&self.others).push(grant.others);
+        locked(&self.numbers).push(grant.number);
         let then = locked(&self.then).take();
         if let Some(then) = then {
             then();

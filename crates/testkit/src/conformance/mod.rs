@@ -8,6 +8,7 @@
 mod cases;
 mod client;
 mod looks;
+mod numbers;
 mod probe;
 mod queues;
 mod yields;
@@ -21,6 +22,7 @@ use quorlock::node::{ClientId, Node};
 pub use cases::*;
 pub use client::{Client, Waiter, Word};
 pub use looks::*;
+pub use numbers::*;
 pub use probe::{Owner, Probe, owner};
 pub use queues::*;
 pub use yields::*;
@@ -41,7 +43,7 @@ pub trait Backend {
     /// Ends when the authority knows that no handle of `client` is left.
     fn gone(&self, client: ClientId) -> impl Future<Output = ()>;
 
-    /// How much it keeps, be it records, queues or notes.
+    /// How much it keeps, be it records, queues or notes. Not the numbers of past holders.
     fn kept(&self) -> usize;
 }
 
@@ -97,6 +99,11 @@ macro_rules! conformance {
             a_release_does_not_pass_the_lock_on_to_its_own_ticket
             waiters_of_one_client_are_told_apart
             whoever_is_told_may_ask_the_node_at_once
+            every_holder_has_a_higher_number_than_those_before
+            a_block_of_numbers_is_nobody_elses
+            a_number_is_confirmed_by_the_holder_alone
+            a_number_outlives_its_record
+            a_grant_comes_with_a_number_of_its_own
             a_note_is_kept_beside_the_record_and_goes_with_an_empty_one
             only_the_holder_can_leave_a_note
             a_note_of_an_earlier_holder_does_not_count

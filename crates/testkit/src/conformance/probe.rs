@@ -1,10 +1,11 @@
 //! A round of one call, for talking to a node by hand.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use quorlock::node::{
-    Answer, Call, Failure, Holder, Listed, Node, Queued, Record, Request, Round, Seen, Ticket, Verb,
+    Answer, Call, Failure, Holder, Listed, Node, Proposal, Queued, Record, Request, Round, Seen,
+    Ticket, Verb,
 };
 use quorlock::runtime::{Moment, Runtime, TokioRuntime};
 use quorlock::{Name, Token};
@@ -19,20 +20,30 @@ pub struct Probe {
     token: Token,
     ask: Ask,
     sent: Moment,
+    wall_us: u64,
     said: Mutex<Option<Answer>>,
     answered: Notify,
 }
 
 #[derive(Debug, Clone)]
 enum Ask {
-    Acquire(Duration),
+    Acquire(Duration, Proposal),
+    Confirm(u64),
     Extend(Duration),
-    Release,
+    Release(u64),
     Wait { ttl: Duration, ticket: Ticket, yielding: bool },
     Inspect,
     Describe(String),
     Break(Holder),
     List(Vec<u8>),
+}
+
+/// Any number, and one of them.
+const PROPOSAL: Proposal = Proposal { least: 1, block: 1 };
+
+fn wall_us() -> u64 {
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    u64::try_from(wall.as_micros()).expect("before the year 500000")
 }
 
 /// An owner of records: a name and a token.
@@ -55,7 +66,22 @@ pub fn owner(name: impl AsRef<[u8]>) -> Owner {
 impl Owner {
     /// Asks `node` for the name.
     pub fn acquire(&self, node: &Arc<dyn Node>, ttl: Duration) -> Arc<Probe> {
-        self.ask(node, Ask::Acquire(ttl))
+        self.acquire_numbered(node, ttl, PROPOSAL)
+    }
+
+    /// The same with a wish for numbers.
+    pub fn acquire_numbered(
+        &self,
+        node: &Arc<dyn Node>,
+        ttl: Duration,
+        proposal: Proposal,
+    ) -> Arc<Probe> {
+        self.ask(node, Ask::Acquire(ttl, proposal))
+    }
+
+    /// Asks `node` to stand at a number.
+    pub fn confirm(&self, node: &Arc<dyn Node>, number: u64) -> Arc<Probe> {
+        self.ask(node, Ask::Confirm(number))
     }
 
     /// Asks `node` to keep the record longer.
@@ -65,7 +91,12 @@ impl Owner {
 
     /// Asks `node` to drop the record.
     pub fn release(&self, node: &Arc<dyn Node>) -> Arc<Probe> {
-        self.ask(node, Ask::Release)
+        self.release_to(node, 0)
+    }
+
+    /// The same, with the least number for whoever gets it next.
+    pub fn release_to(&self, node: &Arc<dyn Node>, next: u64) -> Arc<Probe> {
+        self.ask(node, Ask::Release(next))
     }
 
     /// Asks `node` for the name, or for a place in its queue.
@@ -169,6 +200,7 @@ impl Owner {
             token: self.token,
             ask,
             sent,
+            wall_us: wall_us(),
             said: Mutex::new(None),
             answered: Notify::new(),
         });
@@ -218,9 +250,20 @@ impl Probe {
     /// If it said anything but yes or no.
     pub async fn is_done(&self) -> bool {
         match self.answer().await {
-            Answer::Done => true,
+            Answer::Granted { .. } | Answer::Done => true,
             Answer::Refused => false,
             other => panic!("neither done nor refused: {other:?}"),
+        }
+    }
+
+    /// The last number of our block.
+    ///
+    /// # Panics
+    /// If the record is not ours.
+    pub async fn number(&self) -> u64 {
+        match self.answer().await {
+            Answer::Granted { number } => number,
+            other => panic!("not granted: {other:?}"),
         }
     }
 
@@ -233,13 +276,16 @@ impl Round for Probe {
     fn request(&self, _node: usize) -> Request<'_> {
         let token = &self.token;
         let verb = match self.ask {
-            Ask::Acquire(ttl) => Verb::Acquire { token, ttl },
-            Ask::Extend(ttl) => Verb::Extend { token, ttl },
-            Ask::Release => {
+            Ask::Acquire(ttl, proposal) => Verb::Acquire { token, ttl, proposal: Some(proposal) },
+            Ask::Confirm(number) => Verb::Confirm { token, number },
+            Ask::Extend(ttl) => Verb::Extend { token, ttl, heal: None },
+            Ask::Release(next) => {
                 let until = Some(self.sent.after(Duration::from_secs(60)));
-                Verb::Release { token, until }
+                Verb::Release { token, until, next }
             }
-            Ask::Wait { ttl, ticket, yielding } => Verb::Wait { token, ttl, ticket, yielding },
+            Ask::Wait { ttl, ticket, yielding } => {
+                Verb::Wait { token, ttl, ticket, yielding, proposal: Some(PROPOSAL) }
+            }
             Ask::Inspect => Verb::Inspect,
             Ask::Describe(ref note) => {
                 Verb::Describe { token, note, keep: Duration::from_secs(60) }
@@ -247,7 +293,7 @@ impl Round for Probe {
             Ask::Break(holder) => Verb::Break { holder },
             Ask::List(ref from) => Verb::List { from },
         };
-        Request { name: &self.name, sent: self.sent, verb }
+        Request { name: &self.name, sent: self.sent, wall_us: self.wall_us, verb }
     }
 
     fn cast(self: Arc<Self>, _node: usize, answer: Answer) {

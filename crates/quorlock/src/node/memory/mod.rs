@@ -29,6 +29,8 @@ struct Records {
     /// None of them is empty.
     queues: HashMap<Vec<u8>, Queue>,
     notes: HashMap<Vec<u8>, Noted>,
+    /// They outlive the records.
+    numbers: HashMap<Vec<u8>, Numbered>,
     listeners: HashMap<ClientId, Listener>,
     /// Expired records are swept out when the map has grown to this size, so that names that are
     /// never used again do not pile up.
@@ -38,6 +40,13 @@ struct Records {
 struct Kept {
     token: Vec<u8>,
     expires: Moment,
+}
+
+/// The last number that was given out for a name.
+struct Numbered {
+    last: u64,
+    /// When it was used last.
+    used: Moment,
 }
 
 struct Noted {
@@ -66,7 +75,7 @@ impl MemoryNode {
     }
 
     /// How many records, queues and notes it keeps. Records and notes that have run out are among
-    /// them until they are found to be in the way.
+    /// them until they are found to be in the way. The numbers of past holders are not.
     #[must_use]
     pub fn len(&self) -> usize {
         let records = locked(&self.records);

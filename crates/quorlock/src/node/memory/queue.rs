@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::node::{Ticket, TicketNumber};
+use crate::node::{Proposal, Ticket, TicketNumber};
 use crate::runtime::Moment;
 use crate::token::Token;
 
@@ -25,6 +25,7 @@ pub(super) struct Place {
     pub(super) ticket: Ticket,
     pub(super) ttl: Duration,
     pub(super) sent: Moment,
+    pub(super) proposal: Option<Proposal>,
 }
 
 impl Queue {

@@ -1,13 +1,19 @@
 //! The verbs on a map.
 
+use std::time::Duration;
+
 use super::queue::{Place, Queue};
-use super::{Kept, Noted, Records, Word};
+use super::{Kept, Noted, Numbered, Records, Word};
 use crate::name::Name;
-use crate::node::{Answer, Grant, Holder, Listed, Queued, Record, Request, Seen, Verb, noted};
+use crate::node::{
+    Answer, Grant, Holder, Listed, Proposal, Queued, Record, Request, Seen, Verb, noted,
+};
 use crate::runtime::Moment;
 use crate::token::Token;
 
 const FIRST_SWEEP: usize = 1_024;
+/// Numbers follow the clock: after so long any new one is higher than those of before.
+const NUMBERS_KEPT: Duration = Duration::from_hours(24);
 
 /// Whose turn it is.
 enum Turn {
@@ -25,25 +31,32 @@ impl Records {
         let name = request.name.as_bytes();
         let kept = self.by_name.get_mut(name).filter(|kept| kept.expires > now);
         let answer = match request.verb {
-            Verb::Acquire { token, ttl } => {
+            Verb::Acquire { token, ttl, proposal } => {
                 if kept.is_some() {
                     return (Answer::Refused, None);
                 }
                 self.store(name, &token.text(), now, now.after(ttl));
-                Answer::Done
+                Answer::Granted { number: self.give_number(name, proposal, now) }
             }
-            Verb::Extend { token, ttl } => match kept {
+            Verb::Confirm { token, number } => {
+                if !kept.is_some_and(|kept| kept.is_of(token)) {
+                    return (Answer::Refused, None);
+                }
+                Answer::Granted { number: self.raise_number(name, number, now) }
+            }
+            // It never forgets, so there is nothing to heal.
+            Verb::Extend { token, ttl, heal: _ } => match kept {
                 Some(kept) if kept.is_of(token) => {
                     kept.expires = kept.expires.max(now.after(ttl));
-                    Answer::Done
+                    Answer::Granted { number: self.raise_number(name, 0, now) }
                 }
                 _ => Answer::Refused,
             },
-            Verb::Wait { token, ttl, ticket, yielding } => {
-                let place = Place { ticket, ttl, sent: now };
+            Verb::Wait { token, ttl, ticket, yielding, proposal } => {
+                let place = Place { ticket, ttl, sent: now, proposal };
                 return self.wait(name, token, place, yielding);
             }
-            Verb::Release { token, .. } => return self.release(name, token, now),
+            Verb::Release { token, next, .. } => return self.release(name, token, next, now),
             Verb::Inspect => Answer::Seen(self.seen(name, now)),
             Verb::Describe { token, note, keep } => {
                 if !kept.is_some_and(|kept| kept.is_of(token)) {
@@ -61,7 +74,7 @@ impl Records {
             Verb::Break { holder } => match kept {
                 Some(kept) if Holder::of(&kept.token) == holder => {
                     self.notes.remove(name);
-                    return (Answer::Done, self.free(name, now));
+                    return (Answer::Done, self.free(name, 0, now));
                 }
                 _ => Answer::Refused,
             },
@@ -83,15 +96,18 @@ impl Records {
         yielding: bool,
     ) -> (Answer, Option<Word>) {
         let (now, ttl, client) = (place.sent, place.ttl, place.ticket.client);
+        let proposal = place.proposal;
+        let mut mine = false;
         let kept = self.by_name.get_mut(name).filter(|kept| kept.expires > now);
         let mut until = now.after(ttl);
         let mut record = None;
         match kept {
             Some(kept) if kept.is_of(token) => {
+                mine = true;
                 until = until.max(kept.expires);
                 if !yielding {
                     kept.expires = until;
-                    return (Answer::Done, None);
+                    return (Answer::Granted { number: self.raise_number(name, 0, now) }, None);
                 }
             }
             Some(kept) => record = Some(kept.record(now)),
@@ -104,11 +120,15 @@ impl Records {
         let number = queue.join(token, place);
         let word = match record {
             Some(_) => None,
-            None => match self.pass_on(name, Some(token), now) {
+            None => match self.pass_on(name, Some(token), 0, now) {
                 Turn::Another(word) => Some(word),
                 Turn::Mine | Turn::Nobody => {
                     self.store(name, &token.text(), now, until);
-                    return (Answer::Done, None);
+                    let proposal = proposal.filter(|_| !mine);
+                    return (
+                        Answer::Granted { number: self.give_number(name, proposal, now) },
+                        None,
+                    );
                 }
             },
         };
@@ -117,20 +137,26 @@ impl Records {
         (Answer::Queued(Queued { number, record, told }), word)
     }
 
-    fn release(&mut self, name: &[u8], token: &Token, now: Moment) -> (Answer, Option<Word>) {
+    fn release(
+        &mut self,
+        name: &[u8],
+        token: &Token,
+        next: u64,
+        now: Moment,
+    ) -> (Answer, Option<Word>) {
         if let Some(queue) = self.queues.get_mut(name) {
             queue.leave(token);
         }
         let mine =
             self.by_name.get(name).is_some_and(|kept| kept.expires > now && kept.is_of(token));
-        let word = if mine { self.free(name, now) } else { None };
+        let word = if mine { self.free(name, next, now) } else { None };
         self.drop_queue_unless_live(name, now);
         (if mine { Answer::Done } else { Answer::Refused }, word)
     }
 
     /// Drops a record, or passes it on.
-    fn free(&mut self, name: &[u8], now: Moment) -> Option<Word> {
-        match self.pass_on(name, None, now) {
+    fn free(&mut self, name: &[u8], next: u64, now: Moment) -> Option<Word> {
+        match self.pass_on(name, None, next, now) {
             Turn::Another(word) => Some(word),
             Turn::Mine | Turn::Nobody => {
                 self.by_name.remove(name);
@@ -144,7 +170,10 @@ impl Records {
         let noted = self.notes.get(name).filter(|noted| noted.expires > now);
         let queue = self.queues.get(name).filter(|queue| queue.is_live(now));
         Seen::new(
-            kept.map(|kept| kept.record(now)),
+            kept.map(|kept| {
+                let number = self.numbers.get(name).map_or(0, |numbered| numbered.last);
+                kept.record(now).numbered(number)
+            }),
             noted.map(|noted| noted.text.as_bytes()),
             Some(queue.map_or(0, |queue| queue.len() as u64)),
         )
@@ -154,8 +183,9 @@ impl Records {
         self.by_name.len() + self.queues.len() + self.notes.len()
     }
 
-    /// Passes a record on to the first in the queue who is still there.
-    fn pass_on(&mut self, name: &[u8], me: Option<&Token>, now: Moment) -> Turn {
+    /// Passes a record on to the first in the queue who is still there, with the number `next` at
+    /// least.
+    fn pass_on(&mut self, name: &[u8], me: Option<&Token>, next: u64, now: Moment) -> Turn {
         let mut turn = Turn::Nobody;
         while let Some(queue) = self.queues.get_mut(name).filter(|queue| queue.is_live(now))
             && let Some((token, place)) = queue.next()
@@ -170,8 +200,10 @@ impl Records {
                 continue;
             };
             let others = queue.is_live(now);
-            let grant = Grant { waiter: place.ticket.waiter, sent: place.sent, others };
-            let word = Word { node, inbox, grant };
+            let (waiter, sent) = (place.ticket.waiter, place.sent);
+            let proposal = place.proposal.map(|wanted| wanted.at_least(next));
+            let number = self.give_number(name, proposal, now);
+            let word = Word { node, inbox, grant: Grant { waiter, sent, others, number } };
             // Whoever passes it on may have read the clock before the new holder did: the record
             // must last as long as the holder believes.
             self.store(name, &token, now, now.max(place.sent).after(place.ttl));
@@ -180,6 +212,33 @@ impl Records {
         }
         self.drop_queue_unless_live(name, now);
         turn
+    }
+
+    /// Reserves the numbers of a new holder, and returns the last of them.
+    fn give_number(&mut self, name: &[u8], proposal: Option<Proposal>, now: Moment) -> u64 {
+        match proposal {
+            None => self.raise_number(name, 0, now),
+            Some(proposal) => {
+                let last = self.numbers.get(name).map_or(0, |numbered| numbered.last);
+                self.raise_number(name, proposal.after(last), now)
+            }
+        }
+    }
+
+    /// Stands at `number` at least, and returns where it stands.
+    fn raise_number(&mut self, name: &[u8], number: u64, now: Moment) -> u64 {
+        match self.numbers.get_mut(name) {
+            Some(numbered) => {
+                numbered.last = numbered.last.max(number);
+                numbered.used = now;
+                numbered.last
+            }
+            None if number == 0 => 0,
+            None => {
+                self.numbers.insert(name.to_vec(), Numbered { last: number, used: now });
+                number
+            }
+        }
     }
 
     fn store(&mut self, name: &[u8], token: &[u8], now: Moment, expires: Moment) {
@@ -194,15 +253,16 @@ impl Records {
     }
 
     fn sweep(&mut self, now: Moment) {
-        if self.len() < self.sweep_at.max(FIRST_SWEEP) {
+        if self.len() + self.numbers.len() < self.sweep_at.max(FIRST_SWEEP) {
             return;
         }
         self.by_name.retain(|_, kept| kept.expires > now);
         self.queues.retain(|_, queue| queue.is_live(now));
         self.notes.retain(|_, noted| noted.expires > now);
+        self.numbers.retain(|_, numbered| numbered.used.after(NUMBERS_KEPT) > now);
         self.listeners.retain(|_, listener| listener.inbox.strong_count() > 0);
         // Twice what is left, so that each insertion pays for a constant share of the sweeping.
-        self.sweep_at = 2 * self.len();
+        self.sweep_at = 2 * (self.len() + self.numbers.len());
     }
 }
 
@@ -259,13 +319,19 @@ mod tests {
         }
 
         fn ask(&mut self, at: Moment, verb: Verb<'_>) -> (Answer, Option<Moment>) {
-            let request = Request { name: &self.name, sent: at, verb };
+            let request = Request { name: &self.name, sent: at, wall_us: 0, verb };
             let (answer, word) = self.records.answer(&request);
             (answer, word.map(|word| word.grant.sent))
         }
 
         fn wait(&mut self, at: Moment, token: &Token) -> Answer {
-            let verb = Verb::Wait { token, ttl: TTL, ticket: self.ticket, yielding: false };
+            let verb = Verb::Wait {
+                token,
+                ttl: TTL,
+                ticket: self.ticket,
+                yielding: false,
+                proposal: None,
+            };
             self.ask(at, verb).0
         }
 
@@ -285,9 +351,9 @@ mod tests {
     #[tokio::test]
     async fn a_grant_lasts_as_long_as_its_holder_believes() {
         let ([first, next], mut node) = (tokens(), Node::new());
-        assert!(matches!(node.wait(second(1), &first), Answer::Done));
+        assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
         assert!(matches!(node.wait(second(5), &next), Answer::Queued(_)));
-        let (_, word) = node.ask(second(2), Verb::Release { token: &first, until: None });
+        let (_, word) = node.ask(second(2), Verb::Release { token: &first, until: None, next: 0 });
         assert_eq!(word, Some(second(5)));
         assert_eq!(node.left(second(5)), Some(TTL));
     }
@@ -295,7 +361,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_does_not_listen_is_not_told() {
         let ([first, next], mut node) = (tokens(), Node::new());
-        assert!(matches!(node.wait(second(1), &first), Answer::Done));
+        assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
         let told = |answer| matches!(answer, Answer::Queued(Queued { told: true, .. }));
         assert!(told(node.wait(second(1), &next)));
         node.inbox = None;
@@ -306,12 +372,13 @@ mod tests {
     async fn a_queue_that_nobody_asks_after_is_forgotten() {
         for (released_at, served) in [(second(31), true), (second(32), false)] {
             let ([first, next], mut node) = (tokens(), Node::new());
-            assert!(matches!(node.wait(second(1), &first), Answer::Done));
+            assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
             assert!(matches!(node.wait(second(2), &next), Answer::Queued(_)));
             for at in [9, 18, 27] {
-                node.ask(second(at), Verb::Extend { token: &first, ttl: TTL });
+                node.ask(second(at), Verb::Extend { token: &first, ttl: TTL, heal: None });
             }
-            let (_, word) = node.ask(released_at, Verb::Release { token: &first, until: None });
+            let (_, word) =
+                node.ask(released_at, Verb::Release { token: &first, until: None, next: 0 });
             assert_eq!(word.is_some(), served, "{released_at:?}");
             assert_eq!(node.left(released_at).is_some(), served);
             assert!(node.records.queues.is_empty());
@@ -329,7 +396,10 @@ mod tests {
         assert_eq!(node.records.by_name.len() + node.records.queues.len(), 2 * FIRST_SWEEP);
         for number in 0..4 * FIRST_SWEEP {
             node.name = Name::new(format!("later/{number}")).unwrap();
-            assert!(matches!(node.wait(second(100), &first), Answer::Done));
+            assert!(matches!(
+                node.wait(second(100), &first),
+                Answer::Done | Answer::Granted { .. }
+            ));
         }
         assert!(node.records.queues.is_empty());
         assert!(node.records.by_name.keys().all(|name| name.starts_with(b"later/")));

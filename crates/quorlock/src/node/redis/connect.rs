@@ -10,8 +10,10 @@ use super::inbox;
 use super::resp::{self, Command, Value};
 use super::stream::{self, ReadHalf, WriteHalf};
 use super::tls::Tls;
-use super::verbs;
 use crate::node::{ClientId, Failure, FailureKind};
+
+/// The first version of Redis that has all that is needed.
+const OLDEST: (u32, u32) = (6, 2);
 
 /// An earlier connection that broke.
 #[derive(Debug)]
@@ -20,6 +22,15 @@ pub(super) struct Predecessor {
     pub(super) client_id: i64,
     /// The server's identity. Another start of the server gives the number to somebody else.
     pub(super) run_id: String,
+}
+
+/// What a node needs of its server.
+#[derive(Debug)]
+pub(super) struct Demands {
+    /// To be loaded.
+    pub(super) scripts: [&'static str; 6],
+    /// Whether what it keeps must not be thrown away, for want of memory or otherwise.
+    pub(super) strict: bool,
 }
 
 /// A connection that has been greeted.
@@ -45,6 +56,7 @@ pub(super) struct Connected {
 pub(super) async fn connect(
     address: &Address,
     client: ClientId,
+    demands: &Demands,
     predecessor: Option<&Predecessor>,
 ) -> Result<Connected, Failure> {
     let mut wire = Wire::open(address).await?;
@@ -52,9 +64,10 @@ pub(super) async fn connect(
     greet(address, &mut greeting);
     Command::new(&mut greeting, 2).arg(b"SELECT").number(u64::from(address.db));
     Command::new(&mut greeting, 1).arg(b"INFO");
-    for source in verbs::scripts() {
+    for source in demands.scripts {
         Command::new(&mut greeting, 3).arg(b"SCRIPT").arg(b"LOAD").arg(source.as_bytes());
     }
+    Command::new(&mut greeting, 3).arg(b"EVAL").arg(b"return 1").number(0);
     let channel = inbox::channel(client);
     Command::new(&mut greeting, 2).arg(b"SUBSCRIBE").arg(channel.as_bytes());
     wire.send(&greeting).await?;
@@ -64,11 +77,18 @@ pub(super) async fn connect(
     wire.reply(|selected| refuse_error(&selected)).await??;
     let info = wire.reply(|info| text(&info)).await??;
     let run_id = field(&info, "run_id").ok_or_else(|| strange("INFO"))?.to_owned();
-    warn_of_eviction(&address.label, &info);
-    for _ in verbs::scripts() {
+    check_version(&info)?;
+    if demands.strict {
+        refuse_eviction(&info)?;
+    } else {
+        warn_of_eviction(&address.label, &info);
+    }
+    for _ in demands.scripts {
         // A user without the right to load them still runs them: the first use sends the source.
         wire.reply(|_| ()).await?;
     }
+    // But without any right to scripts nothing can be released.
+    wire.reply(|ran| refuse_error(&ran)).await??;
     // A user without the right to it still locks: waiters ask again then.
     let told = wire.subscribed().await?;
     if let Some(old) = predecessor.filter(|old| old.run_id == run_id)
@@ -163,6 +183,27 @@ pub(super) fn evicts(info: &str) -> Option<&str> {
     let policy = field(info, "maxmemory_policy").unwrap_or("noeviction");
     let limited = field(info, "maxmemory").is_some_and(|most| most != "0");
     (limited && policy != "noeviction").then_some(policy)
+}
+
+fn refuse_eviction(info: &str) -> Result<(), Failure> {
+    let Some(policy) = evicts(info) else { return Ok(()) };
+    let text = format!(
+        "its maxmemory-policy is {policy}, so that it may throw locks away; set noeviction, or use the \
+         redlock dialect"
+    );
+    Err(Failure::new(FailureKind::Unfit, text))
+}
+
+/// Valkey calls itself Redis 7.2.4 here, in all its versions.
+fn check_version(info: &str) -> Result<(), Failure> {
+    let Some(version) = field(info, "redis_version") else { return Ok(()) };
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let (major, minor) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if (major, minor) >= OLDEST {
+        return Ok(());
+    }
+    let text = format!("is Redis {version}; Redis 6.2 or later, or Valkey, is needed");
+    Err(Failure::new(FailureKind::Unfit, text))
 }
 
 fn warn_of_eviction(node: &str, info: &str) {

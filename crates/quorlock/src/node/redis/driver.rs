@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::address::Address;
-use super::connect::{Connected, Predecessor, connect};
+use super::connect::{Connected, Demands, Predecessor, connect};
 use super::link::Link;
 use super::session::Session;
 use crate::node::{Failure, FailureKind, Setting};
@@ -20,18 +20,19 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
     // However this ends, be it with the whole runtime, nobody is left waiting.
     let _end = OnEnd(&link);
+    let demands = link.demands();
     let mut predecessor = None;
     let mut failures = 0;
     let mut told = true;
     loop {
-        let attempt = attempt(&address, &setting, predecessor.as_ref());
+        let attempt = attempt(&address, &setting, &demands, predecessor.as_ref());
         let connected = tokio::select! {
             connected = attempt => connected,
             () = link.closed() => return,
         };
         let why = match connected {
-            Ok(mut connected) => {
-                let run_id = std::mem::take(&mut connected.run_id);
+            Ok(connected) => {
+                let run_id = connected.run_id.clone();
                 let client_id = connected.client_id;
                 let again = predecessor
                     .replace(Predecessor { client_id, run_id: run_id.clone() })
@@ -84,11 +85,12 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
 async fn attempt(
     address: &Address,
     setting: &Setting,
+    demands: &Demands,
     predecessor: Option<&Predecessor>,
 ) -> Result<Connected, Failure> {
     let limit = setting.settings.connect_limit;
     let connected = tokio::select! {
-        connected = connect(address, setting.client, predecessor) => connected?,
+        connected = connect(address, setting.client, demands, predecessor) => connected?,
         () = setting.runtime.sleep(limit) => {
             let tls = if address.tls.is_some() { ", and does that port speak TLS" } else { "" };
             let text =

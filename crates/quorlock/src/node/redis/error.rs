@@ -23,7 +23,7 @@ pub(super) fn rejected(error: &[u8]) -> Failure {
         "NOPERM" => (
             FailureKind::Unfit,
             "give the user these rights: +hello +info +client|kill +select +set +get +del +pttl \
-             +pexpire +type +eval +evalsha +script|load, for waiting in turn also +subscribe \
+             +pexpire +type +time +eval +evalsha +script|load, for waiting in turn also +subscribe \
              +publish +zadd +zcard +zrange +zscore +zpopmin +zrem +hset +hget +hdel &quorlock:inbox:*, for \
              lists +scan +getrange, and the keys of the locks with all that start like them, as in ~NAME*",
         ),

@@ -65,7 +65,11 @@ pub(super) fn read(parts: &[Value<'_>]) -> Result<Option<Grant>, Malformed> {
     let mut numbers = text.split(' ').map(|digits| digits.parse().map_err(|_| Malformed));
     let mut next = || numbers.next().ok_or(Malformed)?;
     let (waiter, sent, others) = (next()?, Moment::from_nanos(next()?), next()? > 0);
-    if numbers.next().is_some() { Err(Malformed) } else { Ok(Some(Grant { waiter, sent, others })) }
+    let number = next()?;
+    if numbers.next().is_some() {
+        return Err(Malformed);
+    }
+    Ok(Some(Grant { waiter, sent, others, number }))
 }
 
 #[cfg(test)]
@@ -79,11 +83,12 @@ mod tests {
     #[test]
     fn word_of_a_grant_is_read_to_its_last_digit() {
         let (waiter, sent) = (u64::MAX, Moment::from_nanos(u64::MAX - 1));
+        let number = (1 << 53) - 1;
         for (text, others) in [
-            (&b"18446744073709551615 18446744073709551614 0"[..], false),
-            (b"18446744073709551615 18446744073709551614 12", true),
+            (&b"18446744073709551615 18446744073709551614 0 9007199254740991"[..], false),
+            (b"18446744073709551615 18446744073709551614 12 9007199254740991", true),
         ] {
-            assert_eq!(message(text), Ok(Some(Grant { waiter, sent, others })));
+            assert_eq!(message(text), Ok(Some(Grant { waiter, sent, others, number })));
         }
     }
 
@@ -93,12 +98,13 @@ mod tests {
             &b""[..],
             b"1",
             b"1 2",
-            b"1 2 ",
+            b"1 2 3",
+            b"1 2 3 ",
             b" 1 2",
-            b"1 2 3 4",
-            b"1 x 0",
-            b"-1 2 0",
-            b"1 18446744073709551616 0",
+            b"1 2 3 4 5",
+            b"1 x 0 4",
+            b"-1 2 0 4",
+            b"1 18446744073709551616 0 4",
         ] {
             assert_eq!(message(text), Err(Malformed), "{}", text.escape_ascii());
         }

@@ -17,10 +17,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::address::Address;
-use super::connect::Connected;
+use super::connect::{Connected, Demands};
 use super::inbox::Incoming;
 use super::stream::WriteHalf;
-use super::verbs::{Dialect, Sent};
+use super::verbs::{Dialect, Sent, Strict};
 use crate::locked::locked;
 use crate::node::{Answer, Call, ClientId, Failure, FailureKind, Inbox, Lateness, Setting, Verb};
 use crate::runtime::{Moment, Runtime};
@@ -96,14 +96,16 @@ struct Parked {
 
 impl Link {
     pub(super) fn new(address: &Address, setting: &Setting) -> Self {
-        let prefix = setting.settings.prefix.clone();
+        let settings = &setting.settings;
+        let strict = (settings.dialect == crate::Dialect::Strict).then(|| Strict::new(settings));
+        let dialect = Dialect { prefix: settings.prefix.clone(), told: None, strict };
         Self {
             label: address.label.clone(),
             runtime: Arc::clone(&setting.runtime),
             limit: setting.settings.node_limit,
             state: Mutex::new(State {
                 phase: Phase::New,
-                dialect: Dialect { prefix, told: None },
+                dialect,
                 out: Vec::new(),
                 waiting: VecDeque::new(),
                 overdue: 0,
@@ -121,6 +123,13 @@ impl Link {
 
     pub(super) fn label(&self) -> &str {
         &self.label
+    }
+
+    /// What a new connection needs.
+    pub(super) fn demands(&self) -> Demands {
+        let state = self.state();
+        let dialect = &state.dialect;
+        Demands { scripts: dialect.sources(), strict: dialect.strict.is_some() }
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -185,6 +194,9 @@ impl Link {
     /// A connection is there: sends what was kept for it.
     pub(super) fn up(&self, connected: &Connected) {
         let mut state = self.state();
+        if let Some(strict) = &mut state.dialect.strict {
+            strict.connected_to(&connected.run_id);
+        }
         state.dialect.told = connected.told.is_ok().then_some(self.inbox.client);
         // Only the session can seal what goes over TLS.
         state.phase = Phase::Up(connected.tls.is_none().then(|| Arc::clone(&connected.write)));
@@ -297,7 +309,11 @@ impl State {
     /// Whether a release that waits for its reply takes back what `call` asks for: if that came
     /// after it, nobody would release it any more.
     pub(super) fn takes_back(&self, call: &Call) -> bool {
-        let Verb::Wait { token, .. } = call.request().verb else { return false };
+        let (Verb::Acquire { token, .. } | Verb::Wait { token, .. } | Verb::Extend { token, .. }) =
+            call.request().verb
+        else {
+            return false;
+        };
         self.waiting.iter().any(|later| match later.call.request().verb {
             Verb::Release { token: released, .. } => released == token,
             _ => false,

@@ -36,8 +36,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Call, Capabilities, ClientId, Failure, Inbox, Node, Setting};
-use crate::Error;
 use crate::runtime::BoxFuture;
+use crate::settings::Settings;
+use crate::{Dialect, Error};
 use address::Address;
 pub(super) use examine::examine;
 use link::Link;
@@ -47,6 +48,7 @@ use quorlock_protocol::Drift;
 #[derive(Debug)]
 pub(crate) struct RedisNode {
     link: Arc<Link>,
+    capabilities: Capabilities,
 }
 
 impl RedisNode {
@@ -55,7 +57,21 @@ impl RedisNode {
         let address = Address::parse(index, url)?;
         let link = Arc::new(Link::new(&address, setting));
         setting.runtime.spawn(Box::pin(driver::drive(Arc::clone(&link), address, setting.clone())));
-        Ok(Self { link })
+        Ok(Self { link, capabilities: capabilities(&setting.settings) })
+    }
+}
+
+fn capabilities(settings: &Settings) -> Capabilities {
+    let base = Duration::from_millis(2);
+    match settings.dialect {
+        // The clocks of the nodes do not matter, and those of the clients are compared.
+        Dialect::Strict => {
+            Capabilities { drift: Drift { base, per_mille: 10 }, margin: settings.clock_margin() }
+        }
+        // A daemon that slews a clock to the right time may run it 8 % off for a while.
+        Dialect::Redlock => {
+            Capabilities { drift: Drift { base, per_mille: 100 }, margin: Duration::ZERO }
+        }
     }
 }
 
@@ -65,9 +81,7 @@ impl Node for RedisNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // A daemon that slews a clock to the right time may run it 8 % off for a while.
-        let drift = Drift { base: Duration::from_millis(2), per_mille: 100 };
-        Capabilities { drift, margin: Duration::ZERO }
+        self.capabilities
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {

@@ -13,7 +13,7 @@ use super::stream::{ReadHalf, WriteHalf};
 use super::tls::Tls;
 use super::verbs::{self, Reading};
 use crate::node::{Answer, Call, Failure, FailureKind, Grant};
-use crate::runtime::{BoxFuture, Runtime};
+use crate::runtime::{BoxFuture, Runtime, wall_us};
 
 const READ_BYTES: usize = 64 * 1_024;
 /// A server that owes an answer for so many time limits is connected to anew.
@@ -167,7 +167,8 @@ impl Session {
                 return Err(broken("it sent a reply that nobody asked for"));
             };
             state.overdue = state.overdue.saturating_sub(1);
-            match verbs::read(waiting.sent, &value) {
+            let wall_us = || wall_us(&*self.runtime);
+            match verbs::read(waiting.sent, &waiting.call.request(), wall_us, &value) {
                 // The first sending of a release may have run before its connection broke: that
                 // nothing is there any more is what it was for.
                 Reading::Answer(Answer::Refused) if waiting.again => {

@@ -7,9 +7,10 @@ use super::error::rejected;
 use super::resp::{Command, Value};
 use crate::name::Name;
 use crate::node::{
-    Answer, ClientId, Failure, FailureKind, Holder, Listed, Queued, Record, Request, Seen, Ticket,
-    TicketNumber, Verb, noted,
+    Answer, ClientId, Failure, FailureKind, Holder, Listed, Proposal, Queued, Record, Request,
+    Seen, Ticket, TicketNumber, Verb, noted,
 };
+use crate::settings::Settings;
 
 /// How this server wants to be spoken to.
 #[derive(Debug, Clone, Default)]
@@ -18,21 +19,76 @@ pub(super) struct Dialect {
     pub(super) prefix: Vec<u8>,
     /// Whose word of grants comes over the connection.
     pub(super) told: Option<ClientId>,
+    /// In the `strict` dialect.
+    pub(super) strict: Option<Strict>,
+}
+
+/// What the scripts of the `strict` dialect are told with each call.
+#[derive(Debug, Clone)]
+pub(super) struct Strict {
+    /// How far the server's clock may be behind ours, and ahead of it.
+    behind_us: u64,
+    ahead_us: u64,
+    max_ttl_us: u64,
+    /// For how long a server that may have forgotten something casts no vote.
+    quiet_us: u64,
+    /// Whether a server without a marker is new, and has nothing to forget.
+    trusting: bool,
+    /// The key of the marker.
+    marker: Vec<u8>,
+    /// "RUN_ID MAX_TTL_US ", of the server at the other end of the connection.
+    id: Vec<u8>,
+}
+
+/// Beside the locks, where no lock can be: no name is empty.
+const MARKER: &[u8] = b":quorlock:node";
+
+impl Strict {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            behind_us: micros(settings.clock_behind),
+            ahead_us: micros(settings.clock_ahead),
+            max_ttl_us: micros(settings.max_ttl),
+            quiet_us: micros(settings.max_ttl.saturating_add(settings.clock_margin())),
+            trusting: settings.trust_new_nodes,
+            marker: [&settings.prefix, MARKER].concat(),
+            id: Vec::new(),
+        }
+    }
+
+    /// The connection is to this start of a server.
+    pub(super) fn connected_to(&mut self, run_id: &str) {
+        self.id = format!("{run_id} {} ", self.max_ttl_us).into_bytes();
+    }
+
+    /// So many arguments every call ends with.
+    const ARGS: usize = 6;
+
+    fn sign(&self, command: Command<'_>, wall_us: u64) {
+        command
+            .number(wall_us.saturating_sub(self.behind_us))
+            .number(wall_us.saturating_add(self.ahead_us))
+            .arg(&self.marker)
+            .arg(&self.id)
+            .number(self.quiet_us)
+            .arg(if self.trusting { b"1" } else { b"0" });
+    }
 }
 
 /// What was sent, for reading the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    Acquire,
-    Extend,
-    Release,
+    /// The plain `SET` of a lock without numbers.
+    Set,
+    /// A script that says whether the record is ours.
+    Ours,
+    /// A script that says whether it did something.
+    Done,
     Wait {
         /// Whether word of a grant to this ticket will come.
         told: bool,
     },
     Inspect,
-    Describe,
-    Break,
     List,
 }
 
@@ -59,55 +115,96 @@ impl Script {
     }
 }
 
-static EXTEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/extend.lua")));
-static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(include_str!("lua/pass_on.lua"), include_str!("lua/release.lua")))
-});
-static WAIT: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(include_str!("lua/pass_on.lua"), include_str!("lua/wait.lua")))
-});
-static INSPECT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/inspect.lua")));
-static DESCRIBE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/describe.lua")));
-static BREAK: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(include_str!("lua/pass_on.lua"), include_str!("lua/break.lua")))
-});
-static LIST: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/list.lua")));
-
-/// The sources of the scripts that every lock needs. A new connection loads them, so that no call
-/// has to be repeated. The others are sent with their first use.
-pub(super) fn scripts() -> [&'static str; 4] {
-    [&EXTEND.source, &RELEASE.source, &WAIT.source, &INSPECT.source]
+/// The scripts of one dialect.
+struct Scripts {
+    acquire: Script,
+    confirm: Script,
+    extend: Script,
+    release: Script,
+    wait: Script,
+    inspect: Script,
+    describe: Script,
+    break_: Script,
+    list: Script,
 }
 
+impl Scripts {
+    fn new(record: &str) -> Self {
+        let verb = |verb: &str| Script::new(&[record, verb].concat());
+        let passing = |verb: &str| Script::new(&[record, PASS_ON, verb].concat());
+        Self {
+            acquire: verb(include_str!("lua/acquire.lua")),
+            confirm: verb(include_str!("lua/confirm.lua")),
+            extend: verb(include_str!("lua/extend.lua")),
+            release: passing(include_str!("lua/release.lua")),
+            wait: passing(include_str!("lua/wait.lua")),
+            inspect: verb(include_str!("lua/inspect.lua")),
+            describe: verb(include_str!("lua/describe.lua")),
+            break_: passing(include_str!("lua/break.lua")),
+            list: verb(include_str!("lua/list.lua")),
+        }
+    }
+}
+
+const PASS_ON: &str = include_str!("lua/pass_on.lua");
+static REDLOCK: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(include_str!("lua/redlock.lua")));
+static STRICT: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(include_str!("lua/strict.lua")));
+
 impl Dialect {
+    fn scripts(&self) -> &'static Scripts {
+        if self.strict.is_some() { &STRICT } else { &REDLOCK }
+    }
+
+    /// The sources of the scripts that every lock needs. A new connection loads them, so that no call
+    /// has to be repeated. The others are sent with their first use.
+    pub(super) fn sources(&self) -> [&'static str; 6] {
+        let Scripts { acquire, confirm, extend, release, wait, inspect, .. } = self.scripts();
+        [acquire, confirm, extend, release, wait, inspect].map(|script| script.source.as_str())
+    }
+
     /// Writes the command for a request. Scripts go by their hash, or whole with `source`.
     pub(super) fn encode(&self, request: &Request<'_>, source: bool, out: &mut Vec<u8>) -> Sent {
-        let name = request.name.as_bytes();
-        match request.verb {
-            Verb::Acquire { token, ttl } => {
+        let scripts = self.scripts();
+        let script = |script: &Script, args, out| self.script(script, source, request, args, out);
+        let (command, sent) = match request.verb {
+            Verb::Acquire { token, ttl, proposal: None } if self.strict.is_none() => {
                 Command::new(out, 6)
                     .arg(b"SET")
-                    .arg2(&self.prefix, name)
+                    .arg2(&self.prefix, request.name.as_bytes())
                     .arg(&token.text())
                     .arg(b"NX")
                     .arg(b"PX")
                     .number(millis(ttl));
-                Sent::Acquire
+                return Sent::Set;
             }
-            Verb::Extend { token, ttl } => {
-                self.script(&EXTEND, source, name, 2, out).arg(&token.text()).number(millis(ttl));
-                Sent::Extend
+            Verb::Acquire { token, ttl, proposal } => {
+                let (least, block) = numbers(proposal);
+                let command = script(&scripts.acquire, 4, out).arg(&token.text());
+                (command.number(millis(ttl)).number(least).number(block), Sent::Ours)
             }
-            Verb::Release { token, .. } => {
-                self.script(&RELEASE, source, name, 1, out).arg(&token.text());
-                Sent::Release
+            Verb::Confirm { token, number } => {
+                (script(&scripts.confirm, 2, out).arg(&token.text()).number(number), Sent::Ours)
             }
-            Verb::Wait { token, ttl, ticket: Ticket { client, waiter, number }, yielding } => {
+            Verb::Extend { token, ttl, heal } => {
+                let command = script(&scripts.extend, 3, out).arg(&token.text());
+                let command = command.number(millis(ttl));
+                let command = match heal {
+                    Some(last) => command.number(last),
+                    None => command.arg(b""),
+                };
+                (command, Sent::Ours)
+            }
+            Verb::Release { token, next, .. } => {
+                (script(&scripts.release, 2, out).arg(&token.text()).number(next), Sent::Done)
+            }
+            Verb::Wait { token, ttl, ticket, yielding, proposal } => {
+                let Ticket { client, waiter, number } = ticket;
                 let (number, kind) = match number {
                     TicketNumber::New(least) => (least, &b"new"[..]),
                     TicketNumber::Agreed(number) => (number, &b"agreed"[..]),
                 };
-                self.script(&WAIT, source, name, 8, out)
+                let (least, block) = numbers(proposal);
+                let command = script(&scripts.wait, 10, out)
                     .arg(&token.text())
                     .number(millis(ttl))
                     .arg(client.to_string().as_bytes())
@@ -115,59 +212,74 @@ impl Dialect {
                     .number(request.sent.as_nanos())
                     .number(number)
                     .arg(kind)
-                    .arg(if yielding { b"yield" } else { b"keep" });
-                Sent::Wait { told: self.told == Some(client) }
+                    .arg(if yielding { b"yield" } else { b"keep" })
+                    .number(least)
+                    .number(block);
+                (command, Sent::Wait { told: self.told == Some(client) })
             }
-            Verb::Inspect => {
-                self.script(&INSPECT, source, name, 0, out);
-                Sent::Inspect
-            }
+            Verb::Inspect => (script(&scripts.inspect, 0, out), Sent::Inspect),
             Verb::Describe { token, note, keep } => {
                 let text = token.text();
                 let noted =
                     if note.is_empty() { String::new() } else { noted(Holder::of(&text), note) };
-                self.script(&DESCRIBE, source, name, 3, out)
-                    .arg(&text)
-                    .arg(noted.as_bytes())
-                    .number(millis(keep));
-                Sent::Describe
+                let command = script(&scripts.describe, 3, out).arg(&text).arg(noted.as_bytes());
+                (command.number(millis(keep)), Sent::Done)
             }
             Verb::Break { holder } => {
-                self.script(&BREAK, source, name, 1, out).arg(holder.to_string().as_bytes());
-                Sent::Break
+                let command = script(&scripts.break_, 1, out).arg(holder.to_string().as_bytes());
+                (command, Sent::Done)
             }
             Verb::List { from } => {
                 let from = if from.is_empty() { b"0" } else { from };
-                Self::call(&LIST, source, 3, out)
+                let command = self
+                    .call(&scripts.list, source, 3, out)
                     .number(0)
                     .arg(from)
                     .arg(&pattern(&self.prefix))
                     .number(self.prefix.len() as u64);
-                Sent::List
+                (command, Sent::List)
             }
+        };
+        if let Some(strict) = &self.strict {
+            strict.sign(command, request.wall_us);
         }
+        sent
     }
 
+    /// A script with the lock as its key.
     fn script<'a>(
         &self,
         script: &Script,
         source: bool,
-        name: &[u8],
+        request: &Request<'_>,
         args: usize,
         out: &'a mut Vec<u8>,
     ) -> Command<'a> {
-        Self::call(script, source, 1 + args, out).number(1).arg2(&self.prefix, name)
+        let name = request.name.as_bytes();
+        self.call(script, source, 1 + args, out).number(1).arg2(&self.prefix, name)
     }
 
     /// A script, up to the number of its keys.
-    fn call<'a>(script: &Script, source: bool, args: usize, out: &'a mut Vec<u8>) -> Command<'a> {
-        let command = Command::new(out, 3 + args);
+    fn call<'a>(
+        &self,
+        script: &Script,
+        source: bool,
+        args: usize,
+        out: &'a mut Vec<u8>,
+    ) -> Command<'a> {
+        let signature = if self.strict.is_some() { Strict::ARGS } else { 0 };
+        let command = Command::new(out, 3 + args + signature);
         if source {
             command.arg(b"EVAL").arg(script.source.as_bytes())
         } else {
             command.arg(b"EVALSHA").arg(script.sha.as_bytes())
         }
     }
+}
+
+/// What a holder wants; a block of none if it wants no numbers.
+fn numbers(proposal: Option<Proposal>) -> (u64, u64) {
+    proposal.map_or((0, 0), |Proposal { least, block }| (least, u64::from(block)))
 }
 
 /// What matches all that starts with `prefix`.
@@ -188,40 +300,41 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// Reads the reply to what was sent.
-pub(super) fn read(sent: Sent, reply: &Value<'_>) -> Reading {
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Reads the reply to what was sent. `wall_us` gives the time of day.
+pub(super) fn read(
+    sent: Sent,
+    request: &Request<'_>,
+    wall_us: impl FnOnce() -> u64,
+    reply: &Value<'_>,
+) -> Reading {
     let answer = match (sent, reply) {
         (_, Value::Error(text)) if text.starts_with(b"NOSCRIPT") => return Reading::SendSource,
         (_, Value::Error(text)) => Answer::Failed(rejected(text)),
-        (Sent::Acquire, Value::Simple(b"OK")) => Answer::Done,
-        (Sent::Acquire, Value::Null) => Answer::Refused,
-        (
-            Sent::Extend | Sent::Release | Sent::Wait { .. } | Sent::Describe | Sent::Break,
-            Value::Int(1),
-        ) => Answer::Done,
-        (Sent::Extend | Sent::Release | Sent::Describe | Sent::Break, Value::Int(0)) => {
+        (Sent::Set, Value::Simple(b"OK")) => Answer::Granted { number: 0 },
+        (Sent::Set, Value::Null) | (Sent::Ours, Value::Int(-1)) | (Sent::Done, Value::Int(0)) => {
             Answer::Refused
+        }
+        (Sent::Ours | Sent::Wait { .. }, Value::Int(number @ 0..)) => {
+            Answer::Granted { number: number.unsigned_abs() }
+        }
+        (Sent::Done, Value::Int(1)) => Answer::Done,
+        (Sent::Ours | Sent::Wait { .. }, Value::Array(parts)) if is_refusal(parts) => {
+            Answer::Failed(refusal(parts, request, wall_us()))
         }
         (Sent::Wait { told }, Value::Array(parts)) => match queued(parts, told) {
             Some(queued) => Answer::Queued(queued),
             None => Answer::Failed(unexpected(reply)),
         },
         (Sent::Inspect, Value::Array(parts)) => match parts.as_slice() {
-            [Value::Bulk(b"none"), Value::Int(waiters)] => {
-                Answer::Seen(Seen::new(None, None, u64::try_from(*waiters).ok()))
-            }
-            [
-                Value::Bulk(b"string"),
-                Value::Bulk(token),
-                Value::Int(left),
-                Value::Bulk(noted),
-                Value::Int(waiters),
-            ] => {
-                let record = Some(record(token, *left));
-                Answer::Seen(Seen::new(record, Some(noted), u64::try_from(*waiters).ok()))
-            }
             [Value::Bulk(kind)] => Answer::Failed(wrong_type(kind)),
-            _ => Answer::Failed(unexpected(reply)),
+            parts => match seen(parts) {
+                Some(seen) => Answer::Seen(seen),
+                None => Answer::Failed(unexpected(reply)),
+            },
         },
         (Sent::List, Value::Array(parts)) => match listed(parts) {
             Some(listed) => Answer::Listed(listed),
@@ -232,6 +345,86 @@ pub(super) fn read(sent: Sent, reply: &Value<'_>) -> Reading {
     Reading::Answer(answer)
 }
 
+fn is_refusal(parts: &[Value<'_>]) -> bool {
+    matches!(parts, [Value::Bulk(b"CLOCK" | b"QUARANTINE" | b"MAX_TTL"), _])
+}
+
+/// Why a server of the `strict` dialect has not looked at a request, or casts no vote.
+fn refusal(parts: &[Value<'_>], request: &Request<'_>, wall_us: u64) -> Failure {
+    let [Value::Bulk(kind), Value::Bulk(number)] = parts else {
+        return unexpected(&Value::Null);
+    };
+    let Some(number) = digits(number) else { return unexpected(&Value::Null) };
+    match *kind {
+        b"CLOCK" => clock_refusal(number, request.wall_us, wall_us),
+        b"QUARANTINE" => {
+            let left = Duration::from_micros(number);
+            let text = format!(
+                "casts no vote for another {left:.1?}: it was started or emptied, and may have \
+                 forgotten locks; wait, or if it is a new one, run quorlock init"
+            );
+            Failure::new(FailureKind::Quarantined(left), text)
+        }
+        _ => {
+            let other = Duration::from_micros(number);
+            let text = format!(
+                "serves clients with a max_ttl of {other:?}, and this one has another; use that, or \
+                 run quorlock init once all clients have the new one"
+            );
+            Failure::new(FailureKind::Unfit, text)
+        }
+    }
+}
+
+/// The server's time was too far from the time of sending. Either the request was under way for too
+/// long, or the clocks are apart.
+fn clock_refusal(server_us: u64, sent_us: u64, received_us: u64) -> Failure {
+    if (sent_us..=received_us).contains(&server_us) {
+        let late = Duration::from_micros(server_us - sent_us);
+        let text = format!("the request was under way for {late:.1?}, too long to be looked at");
+        return Failure::new(FailureKind::Late, text);
+    }
+    let (side, apart_us) = if server_us < sent_us {
+        ("behind", sent_us - server_us)
+    } else {
+        ("ahead of", server_us.saturating_sub(received_us))
+    };
+    let apart = Duration::from_micros(apart_us);
+    let text = format!(
+        "its clock is {apart:.1?} {side} this machine's; let a daemon such as chrony keep the clocks \
+         of all machines"
+    );
+    Failure::new(FailureKind::Clock, text)
+}
+
+fn digits(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn seen(parts: &[Value<'_>]) -> Option<Seen> {
+    let (record, noted, waiters, quarantine) = match parts {
+        [Value::Bulk(b"free"), Value::Int(waiters), Value::Int(quarantine)] => {
+            (None, None, waiters, quarantine)
+        }
+        [
+            Value::Bulk(b"held"),
+            Value::Bulk(token),
+            Value::Int(left),
+            Value::Bulk(noted),
+            Value::Int(waiters),
+            Value::Int(number),
+            Value::Int(quarantine),
+        ] => {
+            let number = u64::try_from(*number).ok()?;
+            (Some(record(token, *left).numbered(number)), Some(*noted), waiters, quarantine)
+        }
+        _ => return None,
+    };
+    let quarantine = u64::try_from(*quarantine).ok().filter(|left| *left > 0);
+    let seen = Seen::new(record, noted, u64::try_from(*waiters).ok());
+    Some(seen.quarantined(quarantine.map(Duration::from_millis)))
+}
+
 fn queued(parts: &[Value<'_>], told: bool) -> Option<Queued> {
     let (number, record) = match parts {
         [Value::Bulk(number)] => (number, None),
@@ -240,8 +433,7 @@ fn queued(parts: &[Value<'_>], told: bool) -> Option<Queued> {
         }
         _ => return None,
     };
-    let number = std::str::from_utf8(number).ok()?.parse().ok()?;
-    Some(Queued { number, record, told })
+    Some(Queued { number: digits(number)?, record, told })
 }
 
 fn listed(parts: &[Value<'_>]) -> Option<Listed> {

@@ -244,7 +244,7 @@ impl Open {
             let answer = verbs.answer(&request, &mut queue)?;
             let granted = matches!(
                 (&request.verb, &answer),
-                (Verb::Acquire { .. } | Verb::Wait { .. }, Answer::Done)
+                (Verb::Acquire { .. } | Verb::Wait { .. }, Answer::Granted { .. })
             );
             if granted {
                 grants += 1;
@@ -397,10 +397,12 @@ mod tests {
         fn request(&self, _node: usize) -> Request<'_> {
             let token = &self.token;
             let verb = match self.ticket {
-                Some(ticket) => Verb::Wait { token, ttl: TTL, ticket, yielding: false },
-                None => Verb::Release { token, until: None },
+                Some(ticket) => {
+                    Verb::Wait { token, ttl: TTL, ticket, yielding: false, proposal: None }
+                }
+                None => Verb::Release { token, until: None, next: 0 },
             };
-            Request { name: &self.name, sent: self.sent, verb }
+            Request { name: &self.name, sent: self.sent, wall_us: 0, verb }
         }
 
         fn cast(self: Arc<Self>, _node: usize, _answer: Answer) {}

@@ -8,32 +8,34 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::verbs::{Verbs, moment, nanos};
+use super::verbs::{Verbs, moment, nanos, signed};
 use super::wake::Peer;
 use crate::name::Name;
-use crate::node::{Answer, ClientId, Grant, Queued, Request, Ticket, TicketNumber};
+use crate::node::{Answer, ClientId, Grant, Proposal, Queued, Request, TicketNumber, Verb};
 use crate::runtime::Moment;
 use crate::token::Token;
 
 /// By number and token, so that two tickets with one number stand in the same order everywhere.
-/// `ttl_ns` and `sent_ns` are always of one request, the latest.
+/// What follows the client is always of one request, the latest. `block` is zero for a holder without
+/// numbers.
 pub(super) const SCHEMA: &str = "
     CREATE TABLE ticket(
         name BLOB NOT NULL, number INTEGER NOT NULL, token BLOB NOT NULL, client INTEGER NOT NULL,
         waiter INTEGER NOT NULL, ttl_ns INTEGER NOT NULL, sent_ns INTEGER NOT NULL,
+        least INTEGER NOT NULL, block INTEGER NOT NULL,
         PRIMARY KEY(name, number, token)
     ) WITHOUT ROWID;";
 
 const ANYBODY: &str = "SELECT 1 FROM ticket WHERE name = ?1 LIMIT 1";
 const COUNT: &str = "SELECT count(*) FROM ticket WHERE name = ?1";
 const FIRST: &str = "
-    SELECT number, token, client, waiter, ttl_ns, sent_ns FROM ticket WHERE name = ?1
+    SELECT number, token, client, waiter, ttl_ns, sent_ns, least, block FROM ticket WHERE name = ?1
     ORDER BY number, token LIMIT 1";
 const LAST: &str =
     "SELECT number FROM ticket WHERE name = ?1 ORDER BY number DESC, token DESC LIMIT 1";
 const JOIN: &str = "
-    INSERT INTO ticket(name, number, token, client, waiter, ttl_ns, sent_ns)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    INSERT INTO ticket(name, number, token, client, waiter, ttl_ns, sent_ns, least, block)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 const LEAVE: &str =
     "DELETE FROM ticket WHERE name = ?1 AND token = ?2 RETURNING number, client, waiter";
 const REMOVE: &str = "DELETE FROM ticket WHERE name = ?1 AND number = ?2 AND token = ?3";
@@ -86,6 +88,7 @@ struct Place {
     waiter: u64,
     ttl: Duration,
     sent: Moment,
+    proposal: Option<Proposal>,
 }
 
 impl Place {
@@ -97,6 +100,10 @@ impl Place {
             waiter: row.get::<_, i64>(3)?.cast_unsigned(),
             ttl: Duration::from_nanos(row.get::<_, i64>(4)?.try_into().unwrap_or(0)),
             sent: moment(row.get(5)?),
+            proposal: match row.get(7)? {
+                0 => None,
+                block => Some(Proposal { least: row.get::<_, i64>(6)?.cast_unsigned(), block }),
+            },
         })
     }
 }
@@ -107,49 +114,42 @@ impl Queue<'_> {
         &mut self,
         verbs: &mut Verbs<'_>,
         request: &Request<'_>,
-        token: &Token,
-        ttl: Duration,
-        ticket: &Ticket,
-        yielding: bool,
     ) -> rusqlite::Result<Answer> {
-        let name = request.name.as_bytes();
-        let mut until = verbs.now.after(ttl);
+        let Verb::Wait { token, ttl, ticket, yielding, proposal } = request.verb else {
+            return Ok(Answer::Refused);
+        };
+        let (name, text) = (request.name.as_bytes(), token.text());
+        let until = verbs.now.after(ttl);
         let mut record = verbs.record(name)?;
-        if let Some(ours) = record.take_if(|record| record.token == Some(*token)) {
-            until = until.max(verbs.now.after(ours.remaining.unwrap_or_default()));
-            if !yielding {
-                verbs.store(name, &token.text(), until)?;
-                self.tickets.0.remove(&ticket.waiter);
-                return Ok(Answer::Done);
-            }
-        }
+        let ours = record.take_if(|record| record.token == Some(*token)).is_some();
         // Whom nobody stands before needs no place.
-        let alone = record.is_none() && !anybody(verbs, name)?;
+        let alone = record.is_none() && (ours && !yielding || !anybody(verbs, name)?);
         let mut number = 0;
         if !alone {
-            number = self.join(verbs, request, token, ttl, ticket)?;
+            number = self.join(verbs, request)?;
             let standing =
                 Standing { name: request.name.clone(), token: *token, sent: request.sent };
             self.tickets.0.insert(ticket.waiter, standing);
         }
-        if record.is_none() && (alone || self.pass_on(verbs, name, Some(token))? != Turn::Another) {
-            verbs.store(name, &token.text(), until)?;
+        if record.is_none()
+            && (alone || self.pass_on(verbs, name, Some(token), 0)? != Turn::Another)
+        {
+            let granted = if ours {
+                verbs.keep(name, &text, until)?
+            } else {
+                verbs.acquire(name, &text, until, proposal)?
+            };
             self.tickets.0.remove(&ticket.waiter);
-            return Ok(Answer::Done);
+            // Nobody else has it: that was seen above.
+            return Ok(granted.map_or(Answer::Refused, |number| Answer::Granted { number }));
         }
         let told = ticket.client == verbs.me && (self.told)(verbs);
         Ok(Answer::Queued(Queued { number, record, told }))
     }
 
     /// Takes or keeps a place, and returns its number.
-    fn join(
-        &mut self,
-        verbs: &Verbs<'_>,
-        request: &Request<'_>,
-        token: &Token,
-        ttl: Duration,
-        ticket: &Ticket,
-    ) -> rusqlite::Result<u64> {
+    fn join(&mut self, verbs: &Verbs<'_>, request: &Request<'_>) -> rusqlite::Result<u64> {
+        let Verb::Wait { token, ttl, ticket, proposal, .. } = request.verb else { return Ok(0) };
         let (name, text) = (request.name.as_bytes(), token.text());
         let mine = self.leave(verbs, name, &text)?;
         let number = match (ticket.number, mine) {
@@ -164,7 +164,9 @@ impl Queue<'_> {
         let ttl = signed(u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX));
         let (client, waiter) = (ticket.client.0.cast_signed(), ticket.waiter.cast_signed());
         let sent = nanos(request.sent);
-        verbs.execute(JOIN, params![name, number, &*text, client, waiter, ttl, sent])?;
+        let (least, block) = proposal.map_or((0, 0), |wanted| (signed(wanted.least), wanted.block));
+        let values = params![name, number, &*text, client, waiter, ttl, sent, least, block];
+        verbs.execute(JOIN, values)?;
         Ok(number.cast_unsigned())
     }
 
@@ -195,18 +197,19 @@ impl Queue<'_> {
         token: &[u8],
     ) -> rusqlite::Result<()> {
         if verbs.release(name, token)? {
-            self.pass_on(verbs, name, None)?;
+            self.pass_on(verbs, name, None, 0)?;
         }
         Ok(())
     }
 
-    /// Passes a record on to the first in the queue who is still there. Otherwise there is none
-    /// that this could have changed.
+    /// Passes a record that has ended on to the first in the queue who is still there, with the number
+    /// `next` at least. Otherwise there is none that this could have changed.
     pub(super) fn pass_on(
         &mut self,
         verbs: &mut Verbs<'_>,
         name: &[u8],
         me: Option<&Token>,
+        next: u64,
     ) -> rusqlite::Result<Turn> {
         loop {
             let mut first = verbs.connection.prepare_cached(FIRST)?;
@@ -227,7 +230,12 @@ impl Queue<'_> {
             if let Some(Ok(peer)) = peer {
                 // The record must last as long as the new holder believes, who counts from there.
                 let end = verbs.now.max(place.sent).after(place.ttl);
-                verbs.store(name, &place.token, end)?;
+                let proposal = place.proposal.map(|wanted| wanted.at_least(next));
+                // One that is yielded has not ended yet.
+                if let Some(me) = me {
+                    verbs.release(name, &me.text())?;
+                }
+                verbs.acquire(name, &place.token, end, proposal)?;
                 let (name, Place { token, waiter, .. }) = (name.to_vec(), place);
                 self.words.push(Word { peer, waiter, name, token });
                 return Ok(Turn::Another);
@@ -251,11 +259,12 @@ impl Tickets {
             return Ok(None);
         };
         let name = name.as_bytes();
-        let ours = verbs.record(name)?.is_some_and(|record| record.token == Some(token));
-        if ours {
+        let record = verbs.record(name)?.filter(|record| record.token == Some(token));
+        if let Some(record) = record {
+            let number = record.number.unwrap_or(0);
             self.0.remove(&waiter);
             let others = anybody(verbs, name)?;
-            return Ok(Some(Grant { waiter, sent, others }));
+            return Ok(Some(Grant { waiter, sent, others, number }));
         }
         // It may be over already. Otherwise somebody cried wolf.
         let mut is_there = verbs.connection.prepare_cached(IS_THERE)?;
@@ -279,10 +288,6 @@ pub(super) fn anybody(verbs: &Verbs<'_>, name: &[u8]) -> rusqlite::Result<bool> 
 pub(super) fn count(verbs: &Verbs<'_>, name: &[u8]) -> rusqlite::Result<u64> {
     let mut count = verbs.connection.prepare_cached(COUNT)?;
     count.query_row([name], |row| row.get::<_, u32>(0)).map(u64::from)
-}
-
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

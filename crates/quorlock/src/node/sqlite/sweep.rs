@@ -3,9 +3,11 @@
 //! A record that is released goes at once. What a killed process leaves behind is found by walking
 //! through the file, a stretch at a time, round and round.
 
+use std::time::Duration;
+
 use rusqlite::params;
 
-use super::verbs::Verbs;
+use super::verbs::{Verbs, nanos};
 use crate::node::ClientId;
 
 /// One stretch for so many grants. More records are looked at than grants can leave behind, so that
@@ -13,6 +15,9 @@ use crate::node::ClientId;
 pub(super) const GRANTS: usize = 256;
 const RECORDS: usize = 2 * GRANTS;
 const TICKETS: usize = 32;
+/// A record that has ended stays for its number. Numbers follow the clock: after so long any new one
+/// is higher.
+const NUMBERS_KEPT: Duration = Duration::from_hours(24);
 
 const SOME_RECORDS: &str = "
     SELECT name, expires_ns FROM lock WHERE name > ?1 ORDER BY name LIMIT ?2";
@@ -63,7 +68,8 @@ impl Broom {
             // Round the end, and on from the beginning.
             rows.extend(some(b"", RECORDS - rows.len())?);
         }
-        for (name, _) in rows.iter().filter(|(_, end)| *end <= verbs.now()) {
+        let long_ago = nanos(verbs.now.before(NUMBERS_KEPT));
+        for (name, _) in rows.iter().filter(|(_, end)| *end <= long_ago) {
             verbs.execute(REMOVE_RECORD, [name])?;
         }
         self.records_from = rows.pop().map(|(name, _)| name);

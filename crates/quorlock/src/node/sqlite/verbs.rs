@@ -6,37 +6,54 @@ use super::notes;
 use super::queue::{self, Queue};
 use super::wake::Switchboard;
 use crate::name::Name;
-use crate::node::{Answer, ClientId, Holder, Listed, Record, Request, Seen, Verb, noted};
+use crate::node::{Answer, ClientId, Holder, Listed, Proposal, Record, Request, Seen, Verb, noted};
 use crate::runtime::Moment;
 
-/// What the verbs work on. Nothing lies by its end: an index of that would double what every lock
+/// What the verbs work on. A record that is released stays for its number, without a token, and has
+/// ended then; the walk through the file removes it a day later. Nothing lies by its end: an index of that would double what every lock
 /// and every release write.
 pub(super) const SCHEMA: &str = "
     CREATE TABLE lock(
-        name BLOB PRIMARY KEY, token BLOB NOT NULL, expires_ns INTEGER NOT NULL
+        name BLOB PRIMARY KEY, token BLOB NOT NULL, expires_ns INTEGER NOT NULL,
+        number INTEGER NOT NULL
     ) WITHOUT ROWID;";
 
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 pub(super) const COMMIT: &str = "COMMIT";
 
-/// Stores the record, or replaces one that is not live.
+/// Stores the record of a new holder, who gets the numbers from ?4 or the next one on, and so many
+/// more as ?5 says; or replaces one that has ended by ?6.
 const ACQUIRE: &str = "
-    INSERT INTO lock(name, token, expires_ns) VALUES (?1, ?2, ?3)
-    ON CONFLICT(name) DO UPDATE SET token = excluded.token, expires_ns = excluded.expires_ns
-    WHERE lock.expires_ns <= ?4";
+    INSERT INTO lock(name, token, expires_ns, number) VALUES (?1, ?2, ?3, ?4 + ?5)
+    ON CONFLICT(name) DO UPDATE SET
+        token = excluded.token, expires_ns = excluded.expires_ns,
+        number = max(lock.number + 1, ?4) + ?5
+    WHERE lock.expires_ns <= ?6
+    RETURNING number";
 
-/// Stores the record, whoever's there was one before.
-const STORE: &str = "
-    INSERT INTO lock(name, token, expires_ns) VALUES (?1, ?2, ?3)
-    ON CONFLICT(name) DO UPDATE SET token = excluded.token, expires_ns = excluded.expires_ns";
+/// The same without numbers.
+const ACQUIRE_UNNUMBERED: &str = "
+    INSERT INTO lock(name, token, expires_ns, number) VALUES (?1, ?2, ?3, 0)
+    ON CONFLICT(name) DO UPDATE SET token = excluded.token, expires_ns = excluded.expires_ns
+    WHERE lock.expires_ns <= ?4
+    RETURNING number";
 
 const EXTEND: &str = "
     UPDATE lock SET expires_ns = max(expires_ns, ?3)
-    WHERE name = ?1 AND token = ?2 AND expires_ns > ?4";
+    WHERE name = ?1 AND token = ?2 AND expires_ns > ?4
+    RETURNING number";
 
-const RELEASE: &str = "DELETE FROM lock WHERE name = ?1 AND token = ?2 AND expires_ns > ?3";
+const CONFIRM: &str = "
+    UPDATE lock SET number = max(number, ?3)
+    WHERE name = ?1 AND token = ?2 AND expires_ns > ?4
+    RETURNING number";
 
-const INSPECT: &str = "SELECT token, expires_ns FROM lock WHERE name = ?1 AND expires_ns > ?2";
+const RELEASE: &str = "
+    UPDATE lock SET token = x'', expires_ns = ?3
+    WHERE name = ?1 AND token = ?2 AND expires_ns > ?3";
+
+const INSPECT: &str =
+    "SELECT token, expires_ns, number FROM lock WHERE name = ?1 AND expires_ns > ?2";
 
 /// The names of live records whose tokens are of this library, from one on.
 const LIST: &str = "
@@ -68,18 +85,21 @@ impl Verbs<'_> {
     ) -> rusqlite::Result<Answer> {
         let name = request.name.as_bytes();
         let done = match request.verb {
-            Verb::Acquire { token, ttl } => {
+            Verb::Acquire { token, ttl, proposal } => {
+                let granted = self.acquire(name, &token.text(), self.now.after(ttl), proposal)?;
+                return Ok(granted.map_or(Answer::Refused, |number| Answer::Granted { number }));
+            }
+            Verb::Confirm { token, number } => {
+                let values = params![name, &*token.text(), signed(number), self.now()];
+                return self.ours(CONFIRM, values);
+            }
+            // It does not forget while the machine runs, so there is nothing to heal.
+            Verb::Extend { token, ttl, heal: _ } => {
                 let values = params![name, &*token.text(), nanos(self.now.after(ttl)), self.now()];
-                self.execute(ACQUIRE, values)? > 0
+                return self.ours(EXTEND, values);
             }
-            Verb::Extend { token, ttl } => {
-                let values = params![name, &*token.text(), nanos(self.now.after(ttl)), self.now()];
-                self.execute(EXTEND, values)? > 0
-            }
-            Verb::Release { token, .. } => self.let_go(name, &token.text(), queue)?,
-            Verb::Wait { token, ttl, ticket, yielding } => {
-                return queue.wait(self, request, token, ttl, &ticket, yielding);
-            }
+            Verb::Release { token, next, .. } => self.let_go(name, &token.text(), next, queue)?,
+            Verb::Wait { .. } => return queue.wait(self, request),
             Verb::Inspect => {
                 let (record, noted) = (self.record(name)?, notes::read(self.connection, name)?);
                 let waiting = queue::count(self, name)?;
@@ -102,7 +122,7 @@ impl Verbs<'_> {
             Verb::Break { holder } => match self.token(name)? {
                 Some(token) if Holder::of(&token) == holder => {
                     notes::remove(self.connection, name)?;
-                    self.let_go(name, &token, queue)?
+                    self.let_go(name, &token, 0, queue)?
                 }
                 _ => false,
             },
@@ -111,13 +131,48 @@ impl Verbs<'_> {
         Ok(if done { Answer::Done } else { Answer::Refused })
     }
 
-    /// Stores a record, whatever is there.
-    pub(super) fn store(&self, name: &[u8], token: &[u8], end: Moment) -> rusqlite::Result<()> {
-        self.execute(STORE, params![name, token, nanos(end)])?;
-        Ok(())
+    /// Stores a record unless a live one is there. Returns the last number of its holder if it did.
+    pub(super) fn acquire(
+        &self,
+        name: &[u8],
+        token: &[u8],
+        end: Moment,
+        proposal: Option<Proposal>,
+    ) -> rusqlite::Result<Option<u64>> {
+        let (end, now) = (nanos(end), self.now());
+        match proposal {
+            Some(Proposal { least, block }) => {
+                let more = i64::from(block.saturating_sub(1));
+                let values = params![name, token, end, signed(least), more, now];
+                self.number(ACQUIRE, values)
+            }
+            None => self.number(ACQUIRE_UNNUMBERED, params![name, token, end, now]),
+        }
     }
 
-    /// Removes a live record if it is of that token. Returns whether it was.
+    /// Makes a live record last until then at least. Returns the last number of its holder.
+    pub(super) fn keep(
+        &self,
+        name: &[u8],
+        token: &[u8],
+        end: Moment,
+    ) -> rusqlite::Result<Option<u64>> {
+        self.number(EXTEND, params![name, token, nanos(end), self.now()])
+    }
+
+    fn ours(&self, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<Answer> {
+        let number = self.number(sql, values)?;
+        Ok(number.map_or(Answer::Refused, |number| Answer::Granted { number }))
+    }
+
+    /// The number of the one row that was changed, if one was.
+    fn number(&self, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<Option<u64>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let number = statement.query_row(values, |row| row.get::<_, i64>(0)).optional()?;
+        Ok(number.map(|number| u64::try_from(number).unwrap_or(0)))
+    }
+
+    /// Ends a live record if it is of that token. Returns whether it was.
     pub(super) fn release(&self, name: &[u8], token: &[u8]) -> rusqlite::Result<bool> {
         Ok(self.execute(RELEASE, params![name, token, self.now()])? > 0)
     }
@@ -128,7 +183,8 @@ impl Verbs<'_> {
         let record = inspect.query_row(params![name, self.now()], |row| {
             let token = row.get_ref(0)?.as_blob()?;
             let end = moment(row.get(1)?);
-            Ok(Record::new(token, Some(end.since(self.now))))
+            let number = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
+            Ok(Record::new(token, Some(end.since(self.now))).numbered(number))
         });
         record.optional()
     }
@@ -146,11 +202,12 @@ impl Verbs<'_> {
     }
 
     /// Removes a live record and a place in the queue if they are of that token, and passes the
-    /// record on. Returns whether there was one.
+    /// record on, with the number `next` at least. Returns whether there was one.
     fn let_go(
         &mut self,
         name: &[u8],
         token: &[u8],
+        next: u64,
         queue: &mut Queue<'_>,
     ) -> rusqlite::Result<bool> {
         let mine = self.release(name, token)?;
@@ -158,7 +215,7 @@ impl Verbs<'_> {
         if queue::anybody(self, name)? {
             queue.leave(self, name, token)?;
             if mine {
-                queue.pass_on(self, name, None)?;
+                queue.pass_on(self, name, None, next)?;
             }
         }
         Ok(mine)
@@ -182,6 +239,11 @@ impl Verbs<'_> {
 /// SQLite's numbers have a sign. Nothing of a clock that counts from the boot is lost by it.
 pub(super) fn nanos(moment: Moment) -> i64 {
     i64::try_from(moment.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// The same with the numbers of holders and tickets.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 pub(super) fn moment(nanos: i64) -> Moment {
@@ -214,6 +276,8 @@ pub(super) mod tests {
 
     #[test]
     fn no_verb_reads_more_than_it_needs() {
-        read_no_more_than_they_need(SCHEMA, &[ACQUIRE, STORE, EXTEND, RELEASE, INSPECT, LIST]);
+        let acquire = [ACQUIRE, ACQUIRE_UNNUMBERED];
+        read_no_more_than_they_need(SCHEMA, &acquire);
+        read_no_more_than_they_need(SCHEMA, &[EXTEND, CONFIRM, RELEASE, INSPECT, LIST]);
     }
 }

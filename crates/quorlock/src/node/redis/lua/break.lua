@@ -7,10 +7,13 @@
 --          0 there is none, or somebody else's: it was not changed
 --
 -- A user without rights to queues still breaks: to him every queue is empty.
-local token = redis.call('GET', KEYS[1])
-if not token or '#' .. redis.sha1hex(token):sub(1, 8) ~= ARGV[1] then
+local owner, err = read(KEYS[1])
+if err then
+  return err
+end
+if not owner or '#' .. redis.sha1hex(owner):sub(1, 8) ~= ARGV[1] then
   return 0
 end
 redis.pcall('DEL', KEYS[1] .. ':quorlock:holder')
-pass_on(KEYS[1], '')
+let_go(KEYS[1], '', 0)
 return 1

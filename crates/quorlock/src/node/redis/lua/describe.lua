@@ -1,4 +1,6 @@
--- Keeps a note about the holder of a lock beside it, if the lock is ours:
+-- Keeps a note about the holder of a lock beside it, if the lock is ours. Stands behind the record of
+-- its dialect.
+
 --   LOCK:quorlock:holder  a string: "#DIGEST NOTE", with the digest of the holder's token
 -- It is not removed when the lock runs out or is taken by another: the digest tells that it is old.
 --
@@ -9,7 +11,7 @@
 -- Replies  1 it was ours, and the note is there or gone
 --          0 there is none, or somebody else's: nothing was changed
 local note = KEYS[1] .. ':quorlock:holder'
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+if read(KEYS[1]) ~= ARGV[1] or not is_live() then
   return 0
 end
 if ARGV[2] == '' then

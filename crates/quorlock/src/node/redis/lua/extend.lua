@@ -1,14 +1,26 @@
--- Keeps a lock longer if it is ours. Never creates one, never shortens one.
+-- Keeps a lock longer if it is ours, never shorter. Stands behind the record of its dialect.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  our token
 -- ARGV[2]  how long to keep it from now on, in ms
--- Replies  1 it was ours and lasts at least so long
---          0 there is none, or somebody else's: nothing was changed
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-  return 0
+-- ARGV[3]  the last of our numbers, if we may store the record again on a server that has forgotten it:
+--          our lease on this one has not run out. '' if we may not
+-- Replies  n >= 0  it is ours, lasts at least so long, and its last number is n
+--          -1      there is none, or somebody else's: nothing was changed
+--          or a refusal of the dialect
+local refusal = clock_refusal()
+if refusal then
+  return refusal
 end
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+local owner, err = read(KEYS[1])
+if err then
+  return err
 end
-return 1
+-- Whoever may still count on an extension has a record that has not ended.
+if owner == ARGV[1] and is_live() then
+  return keep(KEYS[1], ARGV[1], ARGV[2])
+end
+if ARGV[3] == '' then
+  return -1
+end
+return heal(KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]))

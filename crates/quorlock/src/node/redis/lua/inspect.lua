@@ -1,31 +1,35 @@
--- Says who holds a lock. Changes nothing.
+-- Says who holds a lock. Changes nothing. Stands behind the record of its dialect.
 --
 -- KEYS[1]  the lock
--- Replies  {'none', waiters}                      nobody
---          {'string', token, ms, note, waiters}   the holder's token, how long the record lasts (-1:
---                                                 for ever), and the note beside it as describe.lua
---                                                 keeps it, whoever's it is ('' if there is none)
+-- Replies  {'free', waiters, quarantine}          nobody
+--          {'held', token, ms, note, waiters, number, quarantine}
+--                                                 the holder's token, how long the record lasts (-1:
+--                                                 for ever), the note beside it as describe.lua keeps
+--                                                 it, whoever's it is ('' if there is none), and the
+--                                                 holder's last number (0 if it has none)
 --          {what}                                 the key is in use for something that is not a lock
--- where waiters is how many stand in the queue, or -1 if this user may not know.
+-- where waiters is how many stand in the queue, or -1 if this user may not know, and quarantine for how
+-- many ms the server casts no vote.
+local lock = KEYS[1]
+
 local function waiters()
-  local count = redis.pcall('ZCARD', KEYS[1] .. ':quorlock:queue')
+  local count = redis.pcall('ZCARD', lock .. ':quorlock:queue')
   return type(count) == 'number' and count or -1
 end
 
-local kind = redis.call('TYPE', KEYS[1]).ok
-if kind == 'none' then
-  return {kind, waiters()}
-end
-if kind ~= 'string' then
+local kind = redis.call('TYPE', lock).ok
+if kind ~= 'none' and kind ~= 'string' then
   return {kind}
 end
-local token = redis.call('GET', KEYS[1])
--- No token is so long, and a text of any size would fill the connection.
-if #token > 1024 then
-  return {'string of ' .. #token .. ' bytes'}
+local owner, err = read(lock)
+if err then
+  return err
 end
-local note = redis.pcall('GET', KEYS[1] .. ':quorlock:holder')
+if not owner or not is_live() then
+  return {'free', waiters(), quarantine_ms()}
+end
+local note = redis.pcall('GET', lock .. ':quorlock:holder')
 if type(note) ~= 'string' or #note > 1024 then
   note = ''
 end
-return {kind, token, redis.call('PTTL', KEYS[1]), note, waiters()}
+return {'held', owner, left_ms(lock), note, waiters(), last_number(lock), quarantine_ms()}

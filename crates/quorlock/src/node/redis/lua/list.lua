@@ -1,5 +1,4 @@
--- Names some of the locks of this database: strings that start as the tokens of this library do. What
--- other libraries hold looks like any other string, and is left out.
+-- Names some of the locks of this database. Stands behind the record of its dialect.
 --
 -- ARGV[1]  where to go on: '0' at first, then what the last reply said
 -- ARGV[2]  a pattern for the keys of all locks
@@ -15,7 +14,7 @@ repeat
   cursor = found[1]
   for _, key in ipairs(found[2]) do
     -- A user may not see all keys.
-    if #key - prefix <= 512 and redis.pcall('GETRANGE', key, 0, 2) == 'ql:' then
+    if #key - prefix <= 512 and is_held(key) then
       reply[#reply + 1] = key:sub(prefix + 1)
     end
   end

@@ -1,12 +1,14 @@
--- Passes a lock on to the first in its queue who is still there. Stands before other scripts.
+-- Passes a lock on to the first in its queue who is still there. Stands between the record of its
+-- dialect and a verb.
 --
 -- The queue of a lock lies beside it, in two keys that go when nobody is left in it:
 --   LOCK:quorlock:queue    a sorted set: the token of each ticket, by its number
---   LOCK:quorlock:waiters  a hash: for each token "CLIENT WAITER TTL_MS SENT_NS", of the latest
---                          request with that ticket
+--   LOCK:quorlock:waiters  a hash: for each token "CLIENT WAITER TTL_MS SENT_NS LEAST BLOCK SEEN_US", of
+--                          the latest request with that ticket, with the numbers that it wants, and
+--                          when it was seen by this server's clock
 -- They are not among KEYS: a user without rights to them could release nothing then.
 --
--- Word of a grant goes to the channel quorlock:inbox:CLIENT as "WAITER SENT_NS OTHERS", where
+-- Word of a grant goes to the channel quorlock:inbox:CLIENT as "WAITER SENT_NS OTHERS NUMBER", where
 -- OTHERS is how many are left in the queue. A client that is gone hears nothing, and is passed over
 -- at once.
 --
@@ -17,16 +19,17 @@
 --
 -- lock     the key of the lock
 -- me       the token that asks: if it is the first, the record is left to the caller
+-- next     the least number for another who gets it
 -- Returns  the token whose turn it is: the record is its own, and it has been told, unless it is me
 --          false and perhaps an error: nobody is there, or nobody can be told, and there is no
 --          record any more
-local function pass_on(lock, me)
+local function pass_on(lock, me, next)
   local queue = lock .. ':quorlock:queue'
   while true do
     local head = redis.pcall('ZPOPMIN', queue)
     local token = head[1]
     if not token then
-      redis.call('DEL', lock)
+      drop(lock)
       return false, head.err and head
     end
     local waiters = lock .. ':quorlock:waiters'
@@ -37,18 +40,20 @@ local function pass_on(lock, me)
     end
     if type(waiter) == 'string' then
       -- As text throughout: SENT_NS has more digits than a number in Lua.
-      local client, number, ttl, sent = waiter:match('^(%S+) (%S+) (%S+) (%S+)$')
+      local client, id, ttl, sent, least, block, seen =
+        waiter:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
       -- Before the word, which must not get out if this fails.
-      redis.call('SET', lock, token, 'PX', ttl)
+      local number =
+        take(lock, token, ttl, math.max(next, tonumber(least)), tonumber(block), seen)
       local others = redis.pcall('ZCARD', queue)
       if type(others) == 'table' then
         others = 0
       end
-      local word = number .. ' ' .. sent .. ' ' .. others
+      local word = id .. ' ' .. sent .. ' ' .. others .. ' ' .. string.format('%.0f', number)
       local heard = redis.pcall('PUBLISH', 'quorlock:inbox:' .. client, word)
       if type(heard) == 'table' then
         -- Whoever may tell nobody must not empty the queue by passing everybody over.
-        redis.call('DEL', lock)
+        drop(lock)
         return false, heard
       end
       if heard > 0 then
@@ -58,3 +63,13 @@ local function pass_on(lock, me)
   end
 end
 
+-- Lets go of a lock: it is passed on, or free if there is nobody, or nobody may have it now.
+local function let_go(lock, me, next)
+  local waiting = redis.pcall('ZCARD', lock .. ':quorlock:queue')
+  if type(waiting) == 'table' or waiting == 0 or not may_pass_on() then
+    return drop(lock)
+  end
+  repeat
+    local turn = pass_on(lock, me, next)
+  until turn ~= me
+end

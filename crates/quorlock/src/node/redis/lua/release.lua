@@ -3,18 +3,21 @@
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  our token
+-- ARGV[2]  the least number for whoever it is passed on to
 -- Replies  1 it was ours, and is free or another's now
 --          0 there is none, or somebody else's: it was not changed
 --
 -- A user without rights to queues still releases: to him every queue is empty.
 local lock, me = KEYS[1], ARGV[1]
-if redis.call('GET', lock) ~= me then
+local owner, err = read(lock)
+if err then
+  return err
+end
+if owner ~= me then
   if redis.pcall('ZREM', lock .. ':quorlock:queue', me) == 1 then
     redis.pcall('HDEL', lock .. ':quorlock:waiters', me)
   end
   return 0
 end
-repeat
-  local turn = pass_on(lock, me)
-until turn ~= me
+let_go(lock, me, tonumber(ARGV[2]))
 return 1

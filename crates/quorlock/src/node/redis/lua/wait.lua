@@ -11,10 +11,13 @@
 -- ARGV[7]  'agreed': exactly that number. 'new': the place that we have, or one behind everybody,
 --          with that number at least
 -- ARGV[8]  'yield': if it is ours, and somebody stands before us, let him have it. 'keep' otherwise
--- Replies  1                    it is ours, and lasts at least so long
+-- ARGV[9]  the least number for us
+-- ARGV[10] how many numbers we want; 0 for none
+-- Replies  n >= 0               it is ours, lasts at least so long, and our last number is n
 --          {number}             our place; it was passed on to another this moment
 --          {number, token, ms}  our place, the holder's token, and how long the record lasts (-1: for
 --                               ever)
+--          or a refusal of the dialect
 --
 -- A record that has ended without a release goes to the first in the queue, whoever asks. As to why
 -- the new holder may count its lease from ARGV[5], see pass_on.lua. What is kept of a ticket is
@@ -25,53 +28,51 @@ local queue, waiters = lock .. ':quorlock:queue', lock .. ':quorlock:waiters'
 local forgotten_ms = math.max(3 * ttl_ms, 3000)
 
 local function take_place()
-  local number = ARGV[6]
+  local place = ARGV[6]
   if ARGV[7] == 'new' then
     local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-    if last and tonumber(last) >= tonumber(number) then
+    if last and tonumber(last) >= tonumber(place) then
       -- Whoever proposes less, as with a clock that is behind, still pushes nobody aside. All digits:
       -- as text, Lua would write 1.79e+15.
-      number = string.format('%.0f', tonumber(last) + 1)
+      place = string.format('%.0f', tonumber(last) + 1)
     end
-    if redis.call('ZADD', queue, 'NX', number, me) == 0 then
-      number = string.format('%.0f', tonumber(redis.call('ZSCORE', queue, me)))
+    if redis.call('ZADD', queue, 'NX', place, me) == 0 then
+      place = string.format('%.0f', tonumber(redis.call('ZSCORE', queue, me)))
     end
   else
-    redis.call('ZADD', queue, number, me)
+    redis.call('ZADD', queue, place, me)
   end
-  redis.call('HSET', waiters, me, table.concat({ARGV[3], ARGV[4], ARGV[2], ARGV[5]}, ' '))
+  local ticket = {ARGV[3], ARGV[4], ARGV[2], ARGV[5], ARGV[9], ARGV[10], now_us()}
+  redis.call('HSET', waiters, me, table.concat(ticket, ' '))
   -- Not every time: whoever waits asks again before two thirds of it are over.
   if redis.call('PTTL', queue) < forgotten_ms * 5 / 6 then
     redis.call('PEXPIRE', queue, forgotten_ms)
     redis.call('PEXPIRE', waiters, forgotten_ms)
   end
-  return number
+  return place
 end
 
+local refusal = vote_refusal()
+if refusal then
+  return refusal
+end
 -- An error as a reply of its own: its code then comes first with every version of the server.
-local owner = redis.pcall('GET', lock)
-if type(owner) == 'table' then
-  return owner
+local owner, err = read(lock)
+if err then
+  return err
 end
 if owner == me and ARGV[8] ~= 'yield' then
-  if redis.call('PTTL', lock) < ttl_ms then
-    redis.call('PEXPIRE', lock, ARGV[2])
-  end
-  return 1
-end
--- No token is so long, and a text of any size would fill the connection.
-if owner and #owner > 1024 then
-  return redis.error_reply('WRONGTYPE it holds a string of ' .. #owner .. ' bytes')
+  return keep(lock, me, ARGV[2])
 end
 
-local number = take_place()
-if owner and owner ~= me then
-  return {number, owner, redis.call('PTTL', lock)}
+local place = take_place()
+if owner and owner ~= me and is_live() then
+  return {place, owner, left_ms(lock)}
 end
-local left_ms = redis.call('PTTL', lock)
-local turn, refused = pass_on(lock, me)
-if turn == me then
-  redis.call('SET', lock, me, 'PX', string.format('%.0f', math.max(ttl_ms, left_ms)))
-  return 1
+local keep_ms = owner == me and math.max(ttl_ms, left_ms(lock)) or ttl_ms
+local turn, refused = pass_on(lock, me, 0)
+if turn ~= me then
+  return refused or {place}
 end
-return refused or {number}
+keep_ms = string.format('%.0f', keep_ms)
+return take(lock, me, keep_ms, tonumber(ARGV[9]), tonumber(ARGV[10]))

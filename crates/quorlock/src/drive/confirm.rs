@@ -1,0 +1,95 @@
+//! The round that makes sure of a holder's number.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use super::{Claim, said::Said};
+use crate::Error;
+use crate::core::Stamp;
+use crate::locked::locked;
+use crate::node::{Answer, Failure, Request, Round, Verb};
+use quorlock_protocol::{Confirm, Vote};
+
+/// Raises the nodes to the number of a claim, where its record still is. Needed when they gave out
+/// different ones.
+#[derive(Debug)]
+pub(crate) struct ConfirmRound {
+    claim: Arc<Claim>,
+    number: u64,
+    stamp: Stamp,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    round: Confirm,
+    said: Said,
+    waker: Option<Waker>,
+}
+
+impl ConfirmRound {
+    pub(crate) fn start(claim: &Arc<Claim>, number: u64) -> Arc<Self> {
+        let (claim, core) = (Arc::clone(claim), Arc::clone(&claim.core));
+        let round = Confirm::new(core.quorum);
+        let state = Mutex::new(State { round, said: Said::default(), waker: None });
+        let round = Arc::new(Self { claim, number, stamp: core.stamp(), state });
+        core.ask_all(&round);
+        round
+    }
+
+    pub(crate) fn claim(&self) -> &Arc<Claim> {
+        &self.claim
+    }
+
+    /// Ready with whether the number is sure, once that is known.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut state = locked(&self.state);
+        match state.round.outcome() {
+            Some(sure) => Poll::Ready(sure),
+            None => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// What to tell the caller if it is not.
+    pub(crate) fn unsure(&self) -> Error {
+        let Claim { core, name, .. } = &*self.claim;
+        let state = locked(&self.state);
+        Error::NoQuorum {
+            verb: format!("confirmed the number of the lock {name}"),
+            have: state.round.tally().yes().len(),
+            need: core.quorum.enough(),
+            nodes: core.quorum.nodes(),
+            answers: state.said.answers(core),
+        }
+    }
+
+    fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
+        let waker = {
+            let mut state = locked(&self.state);
+            let vote = hear(&mut state.said);
+            state.round.vote(node, vote).and_then(|_| state.waker.take())
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Round for ConfirmRound {
+    fn request(&self, _node: usize) -> Request<'_> {
+        let Stamp { sent, wall_us } = self.stamp;
+        let Claim { name, token, .. } = &*self.claim;
+        Request { name, sent, wall_us, verb: Verb::Confirm { token, number: self.number } }
+    }
+
+    fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        self.vote(node, |said| said.hear(node, answer));
+    }
+
+    fn overdue(self: Arc<Self>, node: usize, why: Failure) {
+        self.vote(node, |said| said.miss(node, why));
+    }
+}

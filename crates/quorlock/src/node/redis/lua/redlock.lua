@@ -1,0 +1,100 @@
+-- The record of a lock in the `redlock` dialect. Stands before the verbs.
+--
+--   LOCK                 a string: the holder's token, with the server's expiry, as the Redis
+--                        documentation describes it, so that every Redlock library shares the lock
+--   LOCK:quorlock:fence  a string: the last number that was given out. It goes a day after its last
+--                        use: numbers follow the clock, so that any new one is higher by then
+-- The second key is not among KEYS: whoever has no rights to it could release nothing then.
+local FENCE_KEPT_MS = '86400000'
+
+-- May the node look at this request, and may it vote? Always.
+local function clock_refusal() end
+local function vote_refusal() end
+local function may_pass_on() return true end
+local function now_us() return '0' end
+local function quarantine_ms() return 0 end
+
+-- The holder's token, or false; and an error if the key holds something else.
+local function read(lock)
+  local owner = redis.pcall('GET', lock)
+  if type(owner) == 'table' then
+    return false, owner
+  end
+  -- No token is so long, and a text of any size would fill the connection.
+  if owner and #owner > 1024 then
+    return false, redis.error_reply('WRONGTYPE it holds a string of ' .. #owner .. ' bytes')
+  end
+  return owner
+end
+
+-- How long the record lasts, in ms; -1 for ever.
+local function left_ms(lock)
+  return redis.call('PTTL', lock)
+end
+
+-- Whether whoever `read` has found has it at this moment.
+local function is_live()
+  return true
+end
+
+-- The last number that was given out.
+local function last_number(lock)
+  return tonumber(redis.call('GET', lock .. ':quorlock:fence') or '0')
+end
+
+local function set_number(lock, number)
+  redis.call('SET', lock .. ':quorlock:fence', string.format('%.0f', number), 'PX', FENCE_KEPT_MS)
+  return number
+end
+
+-- Raises the number to what is given at least, and returns it.
+local function raise(lock, least)
+  return set_number(lock, math.max(last_number(lock), least))
+end
+
+-- Stores the record of a new holder who is to have `block` numbers from `least` on, or none. Returns the
+-- last of them, or -1 if `how` keeps it from being stored.
+local function store(lock, token, ttl_ms, least, block, how)
+  -- First, so that nothing has changed if this user may not.
+  local number = block > 0 and math.max(last_number(lock) + 1, least) + block - 1 or 0
+  local stored = how and redis.call('SET', lock, token, 'PX', ttl_ms, how)
+    or not how and redis.call('SET', lock, token, 'PX', ttl_ms)
+  if not stored then
+    return -1
+  end
+  return number > 0 and set_number(lock, number) or 0
+end
+
+-- Makes it a token's whoever's it is, for so long. Returns the number.
+local function take(lock, token, ttl_ms, least, block)
+  return store(lock, token, ttl_ms, least, block)
+end
+
+-- Makes it ours if it is nobody's. Returns the number, or -1.
+local function take_if_free(lock, token, ttl_ms, least, block)
+  return store(lock, token, ttl_ms, least, block, 'NX')
+end
+
+-- Keeps what is ours for so long at least. Returns the number.
+local function keep(lock, token, ttl_ms)
+  if redis.call('PTTL', lock) < tonumber(ttl_ms) then
+    redis.call('PEXPIRE', lock, ttl_ms)
+  end
+  local number = redis.pcall('GET', lock .. ':quorlock:fence')
+  return type(number) == 'string' and tonumber(number) or 0
+end
+
+-- Nothing is healed: this dialect does not know what a server has forgotten.
+local function heal()
+  return -1
+end
+
+local function drop(lock)
+  redis.call('DEL', lock)
+end
+
+-- Whether a key is a lock that somebody of this library holds. What other libraries hold looks like any
+-- other string.
+local function is_held(key)
+  return redis.pcall('GETRANGE', key, 0, 2) == 'ql:'
+end

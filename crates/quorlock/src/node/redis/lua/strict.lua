@@ -1,0 +1,209 @@
+-- The record of a lock in the `strict` dialect. Stands before the verbs.
+--
+--   LOCK            a string: "quorlock NUMBER EXPIRY_US TOKEN". The expiry is on this server's clock,
+--                   and is compared by the verbs alone: the server's own expiry of the key is a day
+--                   later, and only clears away what nobody uses. A free lock has no token; its number
+--                   stays. Numbers follow the clock, so that any new one is higher a day later
+--   PREFIX:quorlock:node  a string: "RUN_ID MAX_TTL_US UNTIL_US". Which start of this server has been
+--                   voting, and from when on. Any other start, or none, may have forgotten votes:
+--                   then this one casts none until everything it may have granted has ended
+--
+-- The last arguments of each call say by whose clock it was sent, and over which connection:
+-- ARGV[#ARGV - 5]  the earliest time of this server, in us, at which the request may be looked at
+-- ARGV[#ARGV - 4]  the latest one
+-- ARGV[#ARGV - 3]  the key of the marker
+-- ARGV[#ARGV - 2]  "RUN_ID MAX_TTL_US ", with the run id that the connection's greeting gave, and the
+--                  longest TTL that any client may use
+-- ARGV[#ARGV - 1]  how long to cast no vote, in us, if the marker is of another start
+-- ARGV[#ARGV]      '1' to trust a server without a marker. '0' otherwise
+--
+-- Why it holds: a record of A's last request, sent at p by A's clock, ends at p - behind + TTL or later
+-- by this server's. Whoever replaces it asked at q, and q + ahead is later than that. So q is later than
+-- p + TTL - behind - ahead, whatever this server's clock has done in between; and that is when A's
+-- holder stops believing in it. A request outside of the window changes nothing at all.
+local KEPT_MS = 86400000
+
+local NOW
+local function now()
+  if not NOW then
+    local time = redis.call('TIME')
+    NOW = time[1] * 1000000 + time[2]
+  end
+  return NOW
+end
+
+-- As text, Lua would write 1.79e+15.
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
+local function now_us()
+  return digits(now())
+end
+
+-- May the node look at this request? Nothing, or the refusal.
+local function clock_refusal()
+  if now() < tonumber(ARGV[#ARGV - 5]) or now() > tonumber(ARGV[#ARGV - 4]) then
+    return {'CLOCK', now_us()}
+  end
+end
+
+-- From when on this start of the server casts votes; and the longest TTL that it casts them for, if that
+-- is another than the client's. A start that is new here begins now, and is written down unless this is
+-- only a look.
+local function voting(looking)
+  local id = ARGV[#ARGV - 2]
+  local marker = redis.call('GET', ARGV[#ARGV - 3])
+  if marker and marker:sub(1, #id) == id then
+    return tonumber(marker:sub(#id + 1))
+  end
+  local run, max = id:match('^(%S+) (%d+) $')
+  local old_run, old_max, old_from = (marker or ''):match('^(%S+) (%d+) (%d+)$')
+  if old_run == run then
+    return tonumber(old_from), old_max
+  end
+  local quiet_us = tonumber(ARGV[#ARGV - 1])
+  if old_max then
+    quiet_us = quiet_us + math.max(0, tonumber(old_max) - tonumber(max))
+  elseif ARGV[#ARGV] == '1' then
+    quiet_us = 0
+  end
+  local from = now() + quiet_us
+  if not looking then
+    redis.call('SET', ARGV[#ARGV - 3], run .. ' ' .. (old_max or max) .. ' ' .. digits(from))
+  end
+  return from, old_max ~= max and old_max or nil
+end
+
+-- For how long it casts no vote.
+local function quarantine_ms()
+  return math.ceil(math.max(0, voting(true) - now()) / 1000)
+end
+
+-- May the node vote? Nothing, or the refusal.
+local function vote_refusal()
+  local refusal = clock_refusal()
+  if refusal then
+    return refusal
+  end
+  local from, other_max = voting()
+  if other_max then
+    return {'MAX_TTL', other_max}
+  end
+  if now() < from then
+    return {'QUARANTINE', digits(from - now())}
+  end
+end
+
+-- A release has no vote of its own to cast. But whom it passes the lock on to gets one.
+local function may_pass_on()
+  local from, other_max = voting()
+  return not other_max and now() >= from
+end
+
+-- What lies on the server, of the one lock that the script is about.
+local number, expiry, owner = 0, 0, ''
+
+-- The holder's token, even if its time is over, or false; and an error if the key holds something else.
+local function read(lock)
+  local record = redis.pcall('GET', lock)
+  if type(record) == 'table' then
+    return false, record
+  end
+  if record then
+    local c, x, token = record:match('^quorlock (%d+) (%d+) (.*)$')
+    if not c then
+      return false, redis.error_reply('WRONGTYPE it holds a string that is no lock of this dialect')
+    end
+    number, expiry, owner = tonumber(c), tonumber(x), token
+  end
+  return owner ~= '' and owner
+end
+
+local function write(lock, ttl_us)
+  redis.call('SET', lock, 'quorlock ' .. digits(number) .. ' ' .. digits(expiry) .. ' ' .. owner,
+    'PX', digits(KEPT_MS + math.ceil(ttl_us / 1000)))
+end
+
+-- How long the record lasts, in ms.
+local function left_ms()
+  return math.ceil((expiry - now()) / 1000)
+end
+
+-- Whether whoever `read` has found has it at this moment.
+local function is_live()
+  return expiry > now()
+end
+
+-- The last number that was given out.
+local function last_number()
+  return number
+end
+
+-- Raises the number to what is given at least, and returns it.
+local function raise(lock, least)
+  number = math.max(number, least)
+  write(lock, math.max(0, expiry - now()))
+  return number
+end
+
+-- Makes it a token's whoever's it is, for so long. A request that was seen at `seen_us` by this clock is
+-- what its holder counts from: the record must not end before that one's time is over, though the
+-- clock has been set back. Nor does it count from now if that cannot be relied upon. Returns the number.
+local function take(lock, token, ttl_ms, least, block, seen_us)
+  local ttl_us = tonumber(ttl_ms) * 1000
+  local from = now()
+  if seen_us then
+    from = clock_refusal() and tonumber(seen_us) or math.max(from, tonumber(seen_us))
+  end
+  number = math.max(number + 1, least) + math.max(block, 1) - 1
+  expiry, owner = from + ttl_us, token
+  write(lock, ttl_us)
+  return number
+end
+
+-- Makes it ours if it is nobody's. Returns the number, or -1; or an error.
+local function take_if_free(lock, token, ttl_ms, least, block)
+  local holder, err = read(lock)
+  if err then
+    return err
+  end
+  if holder and is_live() then
+    return -1
+  end
+  return take(lock, token, ttl_ms, least, block)
+end
+
+-- Keeps what is ours for so long at least, never shorter. Returns the number.
+local function keep(lock, token, ttl_ms)
+  local ttl_us = tonumber(ttl_ms) * 1000
+  expiry = math.max(expiry, now() + ttl_us)
+  write(lock, ttl_us)
+  return number
+end
+
+-- Stores the record of a holder again whose lease has not run out, if this server has forgotten it, knows
+-- that, and has seen no later holder. Returns the number, or -1.
+local function heal(lock, token, ttl_ms, least)
+  if owner ~= '' and is_live() or number > least then
+    return -1
+  end
+  local from = voting()
+  if now() >= from then
+    return -1
+  end
+  number, expiry, owner = least, 0, token
+  return keep(lock, token, ttl_ms)
+end
+
+local function drop(lock)
+  owner, expiry = '', 0
+  write(lock, 0)
+end
+
+-- Whether a key is a lock that somebody holds.
+local function is_held(key)
+  owner = ''
+  local holder = redis.pcall('GETRANGE', key, 0, 8) == 'quorlock ' and read(key)
+  return holder and is_live()
+end

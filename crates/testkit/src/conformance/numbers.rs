@@ -1,0 +1,88 @@
+//! The numbers of holders.
+
+use std::sync::Arc;
+
+use quorlock::node::{Proposal, TicketNumber};
+
+use super::client::{Client, open};
+use super::probe::owner;
+use super::{Backend, LONG, SHORT};
+use crate::eventually_async as eventually;
+
+/// Far above anything that a test gives out otherwise, and exact on every kind of node.
+const HIGH: u64 = 1 << 51;
+
+/// Each holder has a higher number than all before it, whoever proposes what.
+pub async fn every_holder_has_a_higher_number_than_those_before(backend: &impl Backend) {
+    let node = open(backend).await;
+    let mut last = 0;
+    for least in [1, 0, HIGH, 5, HIGH + 100] {
+        let holder = owner("numbered");
+        let proposal = Proposal { least, block: 1 };
+        let number = holder.acquire_numbered(&node, LONG, proposal).number().await;
+        assert!(number > last && number >= least, "{number} after {last}, {least} wanted");
+        assert_eq!(number, least.max(last + 1), "no higher than it has to be");
+        let record = holder.seen(&node).await.expect("a record");
+        assert_eq!(record.number, Some(number));
+        assert_eq!(holder.extend(&node, LONG).number().await, number);
+        assert!(holder.release(&node).is_done().await);
+        last = number;
+    }
+}
+
+/// Whoever reserves several numbers has them all.
+pub async fn a_block_of_numbers_is_nobody_elses(backend: &impl Backend) {
+    let node = open(backend).await;
+    let (first, next) = (owner("block"), owner("block"));
+    let proposal = Proposal { least: 100, block: 16 };
+    assert_eq!(first.acquire_numbered(&node, LONG, proposal).number().await, 115);
+    assert!(first.release(&node).is_done().await);
+    let proposal = Proposal { least: 101, block: 2 };
+    assert_eq!(next.acquire_numbered(&node, LONG, proposal).number().await, 117);
+}
+
+/// A number that was proposed elsewhere is taken over from whoever has the record, and nobody else.
+pub async fn a_number_is_confirmed_by_the_holder_alone(backend: &impl Backend) {
+    let node = open(backend).await;
+    let (holder, other) = (owner("confirmed"), owner("confirmed"));
+    assert!(!holder.confirm(&node, HIGH).is_done().await, "of nothing");
+    let number = holder.acquire(&node, LONG).number().await;
+    assert!(!other.confirm(&node, HIGH).is_done().await, "of somebody else's");
+    assert_eq!(holder.seen(&node).await.expect("a record").number, Some(number));
+    assert_eq!(holder.confirm(&node, HIGH).number().await, HIGH);
+    assert_eq!(holder.confirm(&node, 7).number().await, HIGH, "never lower");
+    assert!(holder.release(&node).is_done().await);
+    assert!(!holder.confirm(&node, HIGH + 9).is_done().await, "after the release");
+    assert_eq!(other.acquire(&node, LONG).number().await, HIGH + 1);
+}
+
+/// Also when nobody released it.
+pub async fn a_number_outlives_its_record(backend: &impl Backend) {
+    let node = open(backend).await;
+    let (first, next) = (owner("outlived"), owner("outlived"));
+    let proposal = Proposal { least: HIGH, block: 1 };
+    assert_eq!(first.acquire_numbered(&node, SHORT, proposal).number().await, HIGH);
+    eventually("the record ends", async || next.acquire(&node, LONG).is_done().await).await;
+    assert_eq!(next.seen(&node).await.expect("a record").number, Some(HIGH + 1));
+}
+
+/// Whoever gets a lock that is passed on has a higher number too, and not below what the last
+/// holder proposed to all nodes.
+pub async fn a_grant_comes_with_a_number_of_its_own(backend: &impl Backend) {
+    let (client, holder) = (Client::of(backend).await, owner("passed on"));
+    let node = Arc::clone(client.node());
+    let number = holder.acquire(&node, LONG).number().await;
+    let (first, second) = (client.waiter("passed on", 1), client.waiter("passed on", 2));
+    for waiter in [&first, &second] {
+        waiter.wait(TicketNumber::New(1), LONG).queued().await;
+    }
+    assert!(holder.release_to(&node, 0).is_done().await);
+    eventually("word comes", async || client.words().await.len() == 1).await;
+    assert_eq!(client.numbers(), [number + 1]);
+    assert_eq!(first.seen().await.expect("a record").number, Some(number + 1));
+    assert!(first.owner().release_to(&node, HIGH).is_done().await);
+    eventually("word comes", async || client.words().await.len() == 1).await;
+    assert_eq!(client.numbers(), [number + 1, HIGH]);
+    let again = second.wait(TicketNumber::New(1), LONG);
+    assert_eq!(again.number().await, HIGH, "the same holder keeps its number");
+}
