@@ -34,6 +34,8 @@ pub enum Planted {
     MarkerByPresence,
     /// A server that may have forgotten votes at once.
     NoQuarantine,
+    /// A release, whose clock is not compared, begins the time in which a server casts no votes.
+    ReleaseMarks,
     /// A holder stores its record again on every server that has forgotten it.
     HealUnguarded,
     /// The server looks at every request, and its client at the clocks.
@@ -42,7 +44,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::DeadlineFromReply,
         Self::GrantFromArrival,
         Self::ReleaseUnchecked,
@@ -57,6 +59,7 @@ impl Planted {
         Self::ConfirmUnchecked,
         Self::MarkerByPresence,
         Self::NoQuarantine,
+        Self::ReleaseMarks,
         Self::HealUnguarded,
         Self::ClientSeesJumps,
     ];

@@ -41,19 +41,24 @@ impl Records {
 
     /// From when on this start of the server casts votes. One that is new here begins now.
     fn voting(&mut self, script: &Script<'_>) -> u64 {
-        let known = match self.marker {
-            Some(marker) => marker.run_id == script.run_id || script.has(Planted::MarkerByPresence),
-            None => false,
-        };
-        if let Some(marker) = self.marker
-            && known
-        {
-            return marker.from_us;
+        let from_us = self.would_vote(script);
+        if !self.marker.is_some_and(|marker| Self::knows(marker, script)) {
+            self.marker = Some(Marker { run_id: script.run_id, from_us });
         }
-        let quiet_us = if script.has(Planted::NoQuarantine) { 0 } else { script.quiet_us };
-        let from_us = script.micros() + quiet_us;
-        self.marker = Some(Marker { run_id: script.run_id, from_us });
         from_us
+    }
+
+    /// The same, without writing anything down.
+    fn would_vote(&self, script: &Script<'_>) -> u64 {
+        match self.marker {
+            Some(marker) if Self::knows(marker, script) => marker.from_us,
+            _ if script.has(Planted::NoQuarantine) => script.micros(),
+            _ => script.micros() + script.quiet_us,
+        }
+    }
+
+    fn knows(marker: Marker, script: &Script<'_>) -> bool {
+        marker.run_id == script.run_id || script.has(Planted::MarkerByPresence)
     }
 }
 
@@ -81,7 +86,10 @@ impl Dialect for Records {
     }
 
     fn may_pass_on(&mut self, script: &Script<'_>) -> bool {
-        script.micros() >= self.voting(script)
+        if script.has(Planted::ReleaseMarks) {
+            return script.micros() >= self.voting(script);
+        }
+        script.micros() >= self.would_vote(script)
     }
 
     fn read(&self, name: &[u8]) -> Option<Vec<u8>> {
