@@ -6,11 +6,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::Setup;
 use crate::nodes::Loses;
 use crate::random::Random;
 use crate::trace::What;
 use crate::world::{Event, State, WALL_START, World};
+use crate::{Dialect, Setup};
 
 /// The kinds of faults, as they are named and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -300,9 +300,13 @@ fn fault(setup: &Setup, class: FaultClass, at: u64, random: &mut Random) -> Faul
         }
         FaultClass::Flush => (FaultKind::Flush { node }, 0),
         FaultClass::ClockJump => {
-            // As often as not it is set right again.
-            let most = if random.percent(50) { 80 * MS } else { 5 * SECOND };
-            let by = sign * random.below(most) as i64;
+            // As often as not it is set to where a strict node just votes.
+            let (behind, ahead) = Dialect::WINDOW_US;
+            let by = if random.percent(50) {
+                (random.below((behind + ahead) * 1_000) as i64) - (behind * 1_000) as i64
+            } else {
+                sign * random.below(5 * SECOND) as i64
+            };
             (FaultKind::Jump { node, by }, 0)
         }
         FaultClass::ClockExcursion => {

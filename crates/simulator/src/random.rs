@@ -70,7 +70,9 @@ mod tests {
         let first = [random.next(), random.next(), random.next()];
         let mut again = Random::new(7, 1);
         assert_eq!(first, [again.next(), again.next(), again.next()]);
-        assert_eq!(first[0], 0x52d0_dcfd_df2f_18cd, "of the day on which this was written");
+        // By another implementation of xoshiro256** and splitmix64.
+        let expected = [0x4173_5e38_6e83_315a, 0xb654_9e03_5b28_aa96, 0xcad9_afa4_9d11_06c0];
+        assert_eq!(first, expected);
         assert_ne!(first[0], Random::new(7, 2).next());
         assert_ne!(first[0], Random::new(8, 1).next());
     }

@@ -147,6 +147,8 @@ pub struct Kept {
     pub token: u64,
     /// When it ends, by the node's own clock in nanoseconds.
     pub until: u64,
+    /// The last number that was given out for the lock, whoever has it.
+    pub number: u64,
 }
 
 /// The verbs, as far as traces tell them apart.

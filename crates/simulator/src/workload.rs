@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -30,7 +30,9 @@ const USERS: usize = 2;
 /// The locks; the first is wanted most.
 const NAMES: [&str; 2] = ["a", "b"];
 /// How often each process asks in the calm.
-const CALM_ROUNDS: usize = 2;
+const CALM_ROUNDS: usize = 4;
+/// How long after the end of the faults.
+const QUIET: Duration = Duration::from_secs(4);
 /// For how long it holds what it gets then.
 const CALM_HOLD: Duration = Duration::from_millis(40);
 
@@ -42,7 +44,8 @@ pub(crate) fn start(world: &Arc<World>, process: usize) {
     };
     let stream = 10_000 + process as u64 * 100 + u64::from(incarnation) * 10_000;
     let runtime = Arc::new(SimulatedRuntime { world: Arc::clone(world), process, incarnation });
-    let client = Client { world: Arc::clone(world), process, runtime, stream, fences: Arc::default() };
+    let client =
+        Client { world: Arc::clone(world), process, runtime, stream, fences: Arc::default() };
     let random = Random::new(seed, stream);
     world.spawn(process, incarnation, Box::pin(client.run(random)));
 }
@@ -74,7 +77,7 @@ impl Client {
                 busy.fetch_sub(1, Ordering::Relaxed);
             }));
         }
-        while busy.load(Ordering::Relaxed) > 0 {
+        while busy.load(Ordering::Relaxed) > 0 || !self.is_quiet() {
             self.sleep(20_000_000).await;
         }
         for _ in 0..CALM_ROUNDS {
@@ -144,6 +147,12 @@ impl Client {
         self.runtime.sleep(Duration::from_nanos(nanos))
     }
 
+    /// Whether the faults are over for so long that connections are there again.
+    fn is_quiet(&self) -> bool {
+        let state = self.world.state();
+        state.now_of(self.process) >= self.world.setup.horizon + QUIET.as_nanos() as u64
+    }
+
     fn is_calm(&self) -> bool {
         let state = self.world.state();
         state.now_of(self.process) >= self.world.setup.horizon
@@ -190,7 +199,7 @@ impl User {
         let lock = match random.below(4) {
             0 => lock.wait(Duration::ZERO),
             1 => lock.wait(Duration::from_nanos(random.between(1, ttl / 2))),
-            _ => lock.wait(Duration::from_nanos(random.between(ttl / 2, 3 * ttl))),
+            _ => lock.wait(Duration::from_nanos(random.between(ttl / 2, 2 * ttl))),
         };
         match random.below(20) {
             0 | 1 => lock.fixed(),
@@ -268,7 +277,7 @@ impl User {
         let mut left = match self.random.below(10) {
             0..2 => 0,
             2..8 => self.random.below(self.ttl() / 2),
-            _ => self.random.below(5 * self.ttl() / 2),
+            _ => self.random.below(2 * self.ttl()),
         };
         while left > 0 && !(careful && !guard.is_held()) {
             let piece = self.random.between(1, self.ttl() / 4).min(left);

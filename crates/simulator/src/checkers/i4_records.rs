@@ -73,7 +73,7 @@ mod tests {
         check(&Setup::new(1, Dialect::Strict), &Trace::of(entries.collect())).len()
     }
 
-    const OURS: Kept = Kept { token: 7, until: 100 };
+    const OURS: Kept = Kept { token: 7, until: 100, number: 1 };
 
     #[test]
     fn a_vote_inside_quarantine_is_found() {
@@ -86,10 +86,8 @@ mod tests {
     fn a_vote_that_comes_too_soon_after_a_loss_of_memory_is_found() {
         let found = |at, dialect| {
             let vote = executed(1 << 60, Kept::default(), OURS);
-            let entries = vec![
-                Entry { at: 10, what: What::Forgot { node: 0 } },
-                Entry { at, what: vote },
-            ];
+            let entries =
+                vec![Entry { at: 10, what: What::Forgot { node: 0 } }, Entry { at, what: vote }];
             check(&Setup::new(1, dialect), &Trace::of(entries)).len()
         };
         assert_eq!(found(2_000_000_009, Dialect::Strict), 1);
@@ -99,10 +97,10 @@ mod tests {
 
     #[test]
     fn a_record_that_is_cut_short_is_found() {
-        let shorter = Kept { token: 7, until: 99 };
+        let shorter = Kept { until: 99, ..OURS };
         assert_eq!(found(vec![executed(0, OURS, shorter)]), 1);
         assert_eq!(found(vec![executed(0, shorter, OURS)]), 0);
-        let anothers = Kept { token: 8, until: 50 };
+        let anothers = Kept { token: 8, until: 50, number: 2 };
         assert_eq!(found(vec![executed(0, OURS, anothers)]), 0, "it was passed on");
     }
 }

@@ -1,15 +1,24 @@
-//! I5: confirm, extend and release change only their own records, and nobody takes one that is owned.
+//! I5: confirm, extend and release change only their own records, nobody takes one that is owned, and
+//! nobody stores again what that node has not granted to it.
+
+use std::collections::BTreeMap;
 
 use super::{Invariant, Violation};
+use crate::Setup;
 use crate::trace::{Executed, Trace, VerbKind, What};
 
-pub(super) fn check(trace: &Trace) -> Vec<Violation> {
+pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
+    let longest = (setup.max_ttl + setup.dialect.margin()).as_nanos() as u64;
     let mut found = Vec::new();
+    // When each node last had a record of each token.
+    let mut had: BTreeMap<(u8, u64), u64> = BTreeMap::new();
     for entry in trace.entries() {
         let What::Executed(Executed { node, process, verb, token, before, after, .. }) = entry.what
         else {
             continue;
         };
+        let lately = had.get(&(node, token)).is_some_and(|at| entry.at <= at + longest);
+        had.insert((node, after.token), entry.at);
         if before == after {
             continue;
         }
@@ -19,7 +28,7 @@ pub(super) fn check(trace: &Trace) -> Vec<Violation> {
             VerbKind::Acquire => (free || own, "takes"),
             VerbKind::Wait => (free || own, "takes or passes on"),
             VerbKind::Extend => (own && after.token == token, "extends"),
-            VerbKind::Heal => ((own || free) && after.token == token, "stores again"),
+            VerbKind::Heal => ((own || free && lately) && after.token == token, "stores again"),
             VerbKind::Confirm => (own && after.token == token, "confirms"),
             // One that has expired and is its own all the same may be passed on.
             VerbKind::Release => (own || free, "releases"),
@@ -36,10 +45,10 @@ pub(super) fn check(trace: &Trace) -> Vec<Violation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Dialect;
     use crate::trace::{Entry, Kept, Reply};
 
-    fn found(verb: VerbKind, before: u64, after: u64) -> usize {
-        let kept = |token| Kept { token, until: 10 };
+    fn executed(at: u64, verb: VerbKind, before: Kept, after: Kept) -> Entry {
         let executed = Executed {
             request: 1,
             node: 0,
@@ -50,10 +59,22 @@ mod tests {
             token: 7,
             reply: Reply::Done,
             clock: 0,
-            before: kept(before),
-            after: kept(after),
+            before,
+            after,
         };
-        check(&Trace::of(vec![Entry { at: 0, what: What::Executed(executed) }])).len()
+        Entry { at, what: What::Executed(executed) }
+    }
+
+    fn of(token: u64) -> Kept {
+        Kept { token, until: 10, number: 1 }
+    }
+
+    fn count(entries: Vec<Entry>) -> usize {
+        check(&Setup::new(1, Dialect::Strict), &Trace::of(entries)).len()
+    }
+
+    fn found(verb: VerbKind, before: u64, after: u64) -> usize {
+        count(vec![executed(0, verb, of(before), of(after))])
     }
 
     #[test]
@@ -66,5 +87,23 @@ mod tests {
         }
         assert_eq!(found(VerbKind::Acquire, 0, 7), 0);
         assert_eq!(found(VerbKind::Release, 8, 8), 0, "nothing was changed");
+    }
+
+    #[test]
+    fn a_number_that_is_raised_for_somebody_else_is_found() {
+        let raised = |token| Kept { number: 2, ..of(token) };
+        let confirm = VerbKind::Confirm;
+        assert_eq!(count(vec![executed(0, confirm, of(7), raised(7))]), 0);
+        assert_eq!(count(vec![executed(0, confirm, of(8), raised(8))]), 1);
+    }
+
+    #[test]
+    fn whoever_stores_again_what_he_never_had_there_is_found() {
+        let second = 1_000_000_000;
+        let heal = |at| executed(at, VerbKind::Heal, of(0), of(7));
+        assert_eq!(count(vec![heal(second)]), 1, "never");
+        let granted = executed(0, VerbKind::Acquire, of(0), of(7));
+        assert_eq!(count(vec![granted, heal(second)]), 0);
+        assert_eq!(count(vec![granted, heal(3 * second)]), 1, "long ago");
     }
 }

@@ -19,40 +19,14 @@ pub(crate) struct Asked {
 
 #[derive(Debug, Clone)]
 pub(crate) enum AskedVerb {
-    Acquire {
-        token: Token,
-        ttl: Duration,
-        proposal: Option<Proposal>,
-    },
-    Confirm {
-        token: Token,
-        number: u64,
-    },
-    Extend {
-        token: Token,
-        ttl: Duration,
-        heal: Option<u64>,
-    },
-    Wait {
-        token: Token,
-        ttl: Duration,
-        ticket: Ticket,
-        yielding: bool,
-        proposal: Option<Proposal>,
-    },
-    Release {
-        token: Token,
-        next: u64,
-    },
+    Acquire { token: Token, ttl: Duration, proposal: Option<Proposal> },
+    Confirm { token: Token, number: u64 },
+    Extend { token: Token, ttl: Duration, heal: Option<u64> },
+    Wait { token: Token, ttl: Duration, ticket: Ticket, yielding: bool, proposal: Option<Proposal> },
+    Release { token: Token, next: u64 },
     Inspect,
-    Describe {
-        token: Token,
-        note: String,
-        keep: Duration,
-    },
-    Break {
-        holder: Holder,
-    },
+    Describe { token: Token, note: String, keep: Duration },
+    Break { holder: Holder },
     List,
 }
 

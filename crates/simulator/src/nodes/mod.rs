@@ -176,13 +176,16 @@ impl Server {
     /// The record of a lock, as it counts at a true time.
     pub(crate) fn kept(&self, name: &[u8], now: u64) -> Kept {
         let clock = self.clock.at(now);
-        let (token, until) = match &self.data {
-            Data::Redlock(keys) => keys.records.kept(name, clock),
-            Data::Strict(keys) => keys.records.kept(name, clock),
-        }
-        .unwrap_or_default();
-        let token = if token.is_empty() { 0 } else { digest(token) };
-        Kept { token, until }
+        let (kept, number) = match &self.data {
+            Data::Redlock(Keys { records, .. }) => {
+                (records.kept(name, clock), records.last_number(name))
+            }
+            Data::Strict(Keys { records, .. }) => {
+                (records.kept(name, clock), records.last_number(name))
+            }
+        };
+        let (token, until) = kept.map_or((0, 0), |(token, until)| (digest(token), until));
+        Kept { token, until, number }
     }
 
     /// Forgets something.
