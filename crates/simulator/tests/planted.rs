@@ -187,7 +187,7 @@ fn a_broken_promise_comes_with_few_faults_and_can_be_replayed() {
     assert_eq!(again.trace.digest(), first.trace.digest());
     assert_eq!(again.violations, first.violations);
     assert!(
-        first.story().last().is_some_and(|line| line.starts_with("→ I1")),
+        first.story().last().is_some_and(|line| line.starts_with("→ I")),
         "{:?}",
         first.story()
     );

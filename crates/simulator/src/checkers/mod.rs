@@ -97,7 +97,7 @@ pub fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
     found.extend(i2_fences::check(trace));
     found.extend(i3_store::check(trace));
     found.extend(i4_records::check(setup, trace));
-    found.extend(i5_own_records::check(setup, trace));
+    found.extend(i5_own_records::check(trace));
     found.extend(i6_liveness::check(setup, trace));
     found.extend(i9_loss_signal::check(setup, trace));
     found.extend(i10_leftovers::check(trace));
