@@ -110,6 +110,21 @@ pub struct Setup {
     pub max_ttl: Duration,
     /// A bug that is put in.
     pub planted: Option<Planted>,
+    /// What each process does, if not whatever chance has it do.
+    pub script: Option<&'static [&'static [Step]]>,
+}
+
+/// What a process does by a script, all of it with one lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Waits until so many milliseconds after the start.
+    Until(u64),
+    /// Takes the lock, however long that takes.
+    Take,
+    /// Writes to the resource, without a look at whether it still holds the lock.
+    Write,
+    /// Gives the lock back.
+    Release,
 }
 
 impl Setup {
@@ -128,6 +143,7 @@ impl Setup {
             ttl: dialect.ttl(),
             max_ttl: dialect.or(2 * dialect.ttl(), dialect.ttl()),
             planted: None,
+            script: None,
         }
     }
 

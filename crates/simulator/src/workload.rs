@@ -21,6 +21,7 @@ use crate::network::{Link, SimulatedNode};
 use crate::planted::Planted;
 use crate::process::SimulatedRuntime;
 use crate::random::Random;
+use crate::setup::Step;
 use crate::store::Write;
 use crate::trace::What;
 use crate::world::{Event, World};
@@ -68,6 +69,9 @@ impl Client {
                 Err(_) => self.sleep(random.between(10_000_000, 300_000_000)).await,
             }
         };
+        if let Some(script) = self.world.setup.script {
+            return self.play(&locker, script.get(self.process).copied().unwrap_or_default()).await;
+        }
         let busy = Arc::new(AtomicUsize::new(USERS));
         for user in 0..USERS {
             let (client, locker, busy) = (self.clone(), locker.clone(), Arc::clone(&busy));
@@ -99,6 +103,52 @@ impl Client {
             .node_limit(limit)
             .runtime(Arc::clone(&self.runtime) as Arc<dyn Runtime>);
         builder.connect().await
+    }
+
+    /// Does what the script says.
+    async fn play(&self, locker: &Locker, script: &[Step]) {
+        let mut held: Option<(Arc<Guard>, u32)> = None;
+        for step in script {
+            match step {
+                Step::Until(ms) => {
+                    let now = self.world.state().now_of(self.process);
+                    self.sleep((ms * 1_000_000).saturating_sub(now)).await;
+                }
+                Step::Take => {
+                    self.wants(0);
+                    if let Ok(guard) = locker.lock(NAMES[0]).await {
+                        let guard = Arc::new(guard);
+                        let (window, _) = self.opened(&guard, 0, None, true);
+                        self.watch(&guard, window);
+                        held = Some((guard, window));
+                    }
+                }
+                Step::Write => {
+                    if let Some((guard, window)) = &held {
+                        let mut delay = Random::new(self.stream, u64::from(*window));
+                        self.write(*window, 0, Some(guard.fence()), &mut delay);
+                    }
+                }
+                Step::Release => {
+                    if let Some((guard, window)) = held.take() {
+                        self.release(guard, window).await;
+                    }
+                }
+            }
+        }
+        if let Some((guard, window)) = held {
+            self.release(guard, window).await;
+        }
+    }
+
+    /// Notes when the loss is told.
+    fn watch(&self, guard: &Guard, window: u32) {
+        let (lost, client) = (guard.lost(), self.clone());
+        self.runtime.spawn(Box::pin(async move {
+            if lost.await != Loss::Released {
+                client.world.note_by(client.process, What::Told { window });
+            }
+        }));
     }
 
     /// When the faults are over, everybody gets the lock in his turn.
@@ -265,7 +315,7 @@ impl User {
         let heeds = self.random.percent(75);
         let (window, _) = self.client.opened(&guard, name as u8, holding, heeds);
         if heeds {
-            self.watch(&guard, window);
+            self.client.watch(&guard, window);
         }
         (guard, window)
     }
@@ -304,16 +354,6 @@ impl User {
                 drop(guard);
             }
         }
-    }
-
-    /// Notes when the loss is told.
-    fn watch(&self, guard: &Guard, window: u32) {
-        let (lost, client) = (guard.lost(), self.client.clone());
-        self.client.runtime.spawn(Box::pin(async move {
-            if lost.await != Loss::Released {
-                client.world.note_by(client.process, What::Told { window });
-            }
-        }));
     }
 }
 

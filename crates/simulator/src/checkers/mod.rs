@@ -9,7 +9,7 @@ mod i5_own_records;
 mod i6_liveness;
 mod i7_determinism;
 mod i9_loss_signal;
-mod windows;
+pub(crate) mod windows;
 
 use std::fmt;
 

@@ -6,21 +6,21 @@ use crate::trace::{Opened, Trace, What};
 
 /// One guard's belief, from when it was handed out to its end.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Window {
-    pub(super) opened: Opened,
-    pub(super) from: u64,
+pub(crate) struct Window {
+    pub(crate) opened: Opened,
+    pub(crate) from: u64,
     /// The end of the belief: it was let go of, or its loss was told, or its process ended, or its
     /// validity ran out.
-    pub(super) to: u64,
+    pub(crate) to: u64,
     /// The latest end of validity that was ever reported.
-    pub(super) longest: u64,
-    pub(super) told: Option<u64>,
+    pub(crate) longest: u64,
+    pub(crate) told: Option<u64>,
     /// When it was let go of, or its process ended.
-    pub(super) closed: Option<u64>,
+    pub(crate) closed: Option<u64>,
 }
 
 /// All windows, in the order in which they were opened.
-pub(super) fn windows(trace: &Trace) -> Vec<Window> {
+pub(crate) fn windows(trace: &Trace) -> Vec<Window> {
     let mut windows: Vec<Window> = Vec::new();
     let mut index: BTreeMap<u32, usize> = BTreeMap::new();
     for entry in trace.entries() {

@@ -263,7 +263,7 @@ impl Link {
     fn read(&self, call: &Call, served: Served) -> Answer {
         let server_us = match served {
             Served::Answer(answer) => return answer,
-            Served::Clock(server_us) | Served::Unchecked(server_us, _) => server_us,
+            Served::Clock(server_us) | Served::Unchecked(server_us) => server_us,
         };
         let sent_us = call.request().wall_us;
         let under_way = (sent_us..=self.world.wall_us(self.process)).contains(&server_us);

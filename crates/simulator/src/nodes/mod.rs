@@ -71,7 +71,7 @@ pub(crate) enum Served {
     /// It has not looked at the request: its clock shows this, in microseconds.
     Clock(u64),
     /// The same, but it did, and leaves it to the client to disregard the answer.
-    Unchecked(u64, Answer),
+    Unchecked(u64),
 }
 
 /// What came of a request.
@@ -223,7 +223,7 @@ pub(crate) fn reply(served: &Served) -> Reply {
         Served::Answer(Answer::Done | Answer::Granted { .. }) => Reply::Done,
         Served::Answer(Answer::Refused | Answer::Queued(_)) => Reply::Refused,
         Served::Answer(Answer::Seen(_) | Answer::Listed(_)) => Reply::Told,
-        Served::Answer(Answer::Failed(_)) | Served::Clock(_) | Served::Unchecked(..) => {
+        Served::Answer(Answer::Failed(_)) | Served::Clock(_) | Served::Unchecked(_) => {
             Reply::NoVote
         }
     }
