@@ -7,6 +7,7 @@
 //!                   ├──▶ acquire, extend, release   the same in steps, for scripts
 //!                   ├──▶ status, list       who holds locks
 //!                   ├──▶ doctor             what is wrong with the nodes
+//!                   ├──▶ simulate           the lock under simulated faults
 //!                   └──▶ pages              manual pages and completions
 //! ```
 //!
@@ -31,6 +32,7 @@ mod processes;
 mod release;
 mod run;
 mod signals;
+mod simulate;
 mod status;
 mod stderr;
 mod stdout;
@@ -71,8 +73,10 @@ fn main() -> ExitCode {
 
 fn execute(args: Args) -> Result<u8, Failed> {
     let plan = Plan::new(args)?;
-    // The doctor has its own way to say what the library warns of.
-    let least = if matches!(plan, Plan::Doctor(_)) { LevelFilter::OFF } else { LevelFilter::WARN };
+    // The doctor has its own way to say what the library warns of. What simulated locks meet is worth
+    // no warning.
+    let quiet = matches!(plan, Plan::Doctor(_) | Plan::Simulate(_));
+    let least = if quiet { LevelFilter::OFF } else { LevelFilter::WARN };
     warnings::show(least)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
@@ -87,6 +91,7 @@ fn execute(args: Args) -> Result<u8, Failed> {
             Plan::Status(plan) => status::status(plan).await,
             Plan::List(plan) => list::list(plan).await,
             Plan::Doctor(plan) => doctor::doctor(plan).await,
+            Plan::Simulate(plan) => simulate::simulate(plan),
             Plan::Man(args) => pages::man(args),
             Plan::Completions(args) => pages::completions(args),
         }

@@ -19,6 +19,7 @@ use crate::grace;
 use crate::list::List;
 use crate::note;
 use crate::release::Release;
+use crate::simulate::Simulate;
 
 /// What is to be done.
 pub(crate) enum Plan {
@@ -29,6 +30,7 @@ pub(crate) enum Plan {
     Status(Status),
     List(List),
     Doctor(Doctor),
+    Simulate(Simulate),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }
@@ -98,6 +100,7 @@ impl Plan {
             Action::List(args) => List::new(args).map(Self::List),
             Action::Status(args) => Status::new(args).map(Self::Status),
             Action::Doctor(args) => Doctor::new(args).map(Self::Doctor),
+            Action::Simulate(args) => Simulate::new(args).map(Self::Simulate),
             Action::Man(args) => Ok(Self::Man(args)),
             Action::Completions(args) => Ok(Self::Completions(args)),
         }

@@ -152,6 +152,24 @@ impl Summary {
         }
     }
 
+    /// Takes in what came of further seeds.
+    pub fn absorb(&mut self, more: Self) {
+        self.seeds += more.seeds;
+        self.simulated += more.simulated;
+        self.took += more.took;
+        self.acquisitions += more.acquisitions;
+        self.stale_writes += more.stale_writes;
+        self.refused_writes += more.refused_writes;
+        self.bad_seeds += more.bad_seeds;
+        for (class, count) in more.faults {
+            *self.faults.entry(class).or_default() += count;
+        }
+        for (invariant, count) in more.violations {
+            *self.violations.entry(invariant).or_default() += count;
+        }
+        self.first = self.first.take().or(more.first);
+    }
+
     /// How much faster than life it was.
     #[must_use]
     pub fn speed(&self) -> f64 {

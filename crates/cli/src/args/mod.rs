@@ -8,6 +8,7 @@ mod note;
 mod pages;
 mod release;
 mod run;
+mod simulate;
 mod status;
 mod token;
 
@@ -28,6 +29,7 @@ pub(crate) use note::NoteArgs;
 pub(crate) use pages::{CompletionsArgs, ManArgs, Shell};
 pub(crate) use release::ReleaseArgs;
 pub(crate) use run::RunArgs;
+pub(crate) use simulate::{DialectArg, SimulateArgs};
 pub(crate) use status::StatusArgs;
 pub(crate) use token::TokenArgs;
 
@@ -91,6 +93,7 @@ pub(crate) enum Action {
     Status(StatusArgs),
     List(ListArgs),
     Doctor(DoctorArgs),
+    Simulate(SimulateArgs),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }
