@@ -55,7 +55,7 @@ async fn run_locked(
     let held_since = Instant::now();
     let mut terminal = Terminal::open();
     let takes_terminal = terminal.as_mut().is_some_and(Terminal::goes_to_command);
-    let environment = enclosing.inside(&plan.name, &owner);
+    let environment = enclosing.inside(&plan.name, &owner, &guard.token());
     let mut group = Group::start(plan, &environment, takes_terminal)?;
     let mut watch = Watch { plan, guard: &guard, held_since, group: &mut group, signals, terminal };
     let ended = watch.until_end().await;

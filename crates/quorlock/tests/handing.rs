@@ -74,6 +74,21 @@ async fn a_resumed_lock_is_extended_and_released_like_any_other() {
     assert!(matches!(lost, Error::Lost { reason: Loss::Gone, .. }), "{lost}");
 }
 
+#[tokio::test]
+async fn whoever_was_told_the_token_can_release_the_lock_and_nobody_sees_it() {
+    let servers = servers(1);
+    let (first, second) = (locker(&servers).await, locker(&servers).await);
+    let guard = first.lock("x").await.expect("free");
+    let token = guard.token();
+    assert_eq!(key(&servers[0], "x"), Reply::bulk(&*token));
+    assert!(!format!("{guard:?} {token:?}").contains(token.as_str()));
+    second.resume("x", token).await.expect("held").release().await.expect("released");
+    let lost = guard.extend().await.expect_err("it is released");
+    assert!(matches!(lost, Error::Lost { reason: Loss::Gone, .. }), "{lost}");
+    let again = first.lock("x").await.expect("free");
+    assert_ne!(again.token().as_str(), token.as_str(), "one token, two acquisitions");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_known_is_left_as_it_is() {
     let world = StillWorld::new();

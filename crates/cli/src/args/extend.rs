@@ -23,7 +23,7 @@ Examples:
   quorlock extend deploy --token-file ~/.deploy.token
   pass deploy/token | quorlock extend deploy --token-file - --ttl 15s";
 
-/// Make a lock last longer that quorlock acquire has taken.
+/// Make a lock last longer that quorlock acquire or quorlock run has taken.
 #[derive(Parser)]
 #[command(after_help = EXTEND_EXAMPLES)]
 pub(crate) struct ExtendArgs {

@@ -25,9 +25,14 @@ On a terminal the command can read from it, and Ctrl-C reaches it. Ctrl-Z stops 
 quorlock. A lock that nobody extends lasts no longer than its TTL: the command goes on (fg, bg)
 if the lock is still held then, and is killed if not.
 
-The command finds in its environment: QUORLOCK_NAME, the lock; QUORLOCK_OWNER, its owner, a
-secret; QUORLOCK_HELD, the same of all runs around it. By these a run of the same name inside the
-command takes part in its lock: it starts at once, and releases nothing.
+The command finds in its environment:
+  QUORLOCK_NAME   the lock
+  QUORLOCK_TOKEN  its token, a secret: whoever has it can extend and release the lock. Another one
+                  with every run, so a value for a compare-and-set in what the lock protects
+  QUORLOCK_OWNER  its owner, a secret
+  QUORLOCK_HELD   the owners of all runs around it, secrets too
+By the owner a run of the same name inside the command takes part in its lock: it starts at once,
+and releases nothing.
 
 Exit codes:
     *  that of the command; 128+N if signal N ended it
