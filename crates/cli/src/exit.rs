@@ -6,9 +6,12 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::SystemTime;
 
 use quorlock::Error;
 use rustix::process::Signal;
+
+use crate::note;
 
 /// Something is wrong with the nodes, though enough of them can be used.
 pub(crate) const ERRORS_FOUND: u8 = 1;
@@ -51,7 +54,8 @@ impl Failed {
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self::new(code_of(&error), error.to_string())
+        let told = note::why_taken(&error, SystemTime::now());
+        Self::new(code_of(&error), told.unwrap_or_else(|| error.to_string()))
     }
 }
 
@@ -113,7 +117,12 @@ mod tests {
 
     #[test]
     fn waiting_in_vain_for_the_lock_differs_from_waiting_for_nodes() {
-        let taken = Error::Taken { name: Name::new("x").unwrap(), holder: None, remaining: None };
+        let taken = Error::Taken {
+            name: Name::new("x").unwrap(),
+            holder: None,
+            remaining: None,
+            note: None,
+        };
         assert_eq!(code_of(&taken), 75);
         assert_eq!(code_of(&timed_out(taken)), 124);
         assert_eq!(code_of(&no_quorum()), 69);

@@ -327,6 +327,7 @@ impl Locking {
                 name: name.clone(),
                 holder: status.and_then(Status::holder),
                 remaining: status.and_then(Status::remaining),
+                note: status.and_then(Status::note).cloned().map(Box::new),
             },
             Defeat::Unreachable | Defeat::TooLate | Defeat::Abandoned => {
                 let late = defeated.defeat == Defeat::TooLate;

@@ -204,6 +204,12 @@ async fn everybody_has_a_note_of_its_own() {
     let note =
         async || looker.inspect("x").await.expect("a status").note().map(|note| note.text.clone());
     assert_eq!(note().await.as_deref(), Some("Anna"));
+    let refused = looker.try_lock("x").await.expect_err("taken");
+    assert!(
+        refused.to_string().contains("x is taken by #") && refused.to_string().contains(" (Anna)")
+    );
+    let Error::Taken { note: Some(told), .. } = refused else { panic!("{refused}") };
+    assert!(told.text == "Anna" && told.since.is_some());
     anna.release().await.expect("released");
     let bert = bert.await.expect("no panic").expect("his turn");
     assert_eq!(note().await.as_deref(), Some("Bert"));
