@@ -1,7 +1,6 @@
 //! `quorlock acquire`: take a lock for a time, and hand its token over.
 
 use std::ffi::OsString;
-use std::future::IntoFuture;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -14,7 +13,8 @@ use crate::exit::{self, Failed};
 use crate::note;
 use crate::plan::Cluster;
 use crate::signals::Signals;
-use crate::take;
+use crate::stderr;
+use crate::take::{self, Patience};
 use crate::token::{self, Target};
 
 /// A lock to be taken.
@@ -69,10 +69,16 @@ async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Resu
         Some(wait) => lock.wait(wait),
         None => lock,
     };
+    let patience = Patience::new(plan.wait);
     let guard = select! {
         biased;
-        signal = take::signalled(signals) => return Ok(exit::of_signal(signal)),
-        guard = lock.into_future() => guard.map_err(|error| Failed::to_take(error, plan.taken_code))?,
+        signal = take::signalled(signals) => {
+            stderr::hide();
+            return Ok(exit::of_signal(signal));
+        }
+        guard = take::wait_for(lock, locker, &plan.name, &patience) => {
+            guard.map_err(|error| Failed::to_take(error, plan.taken_code))?
+        }
     };
     hand_over(plan, locker, guard).await
 }

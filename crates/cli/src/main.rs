@@ -40,6 +40,7 @@ mod terminal;
 mod time;
 mod token;
 mod undertaker;
+mod waiting;
 mod warnings;
 
 use std::process::ExitCode;
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let told = |failed: Failed| {
-        stderr::say(failed.message);
+        stderr::fail(failed.message);
         failed.code
     };
     let code = match exec::become_command() {

@@ -1,12 +1,12 @@
 //! Getting the lock: connecting to the nodes and waiting, no longer than was asked for.
 
-use std::convert::Infallible;
-use std::future::pending;
+use std::ffi::OsStr;
+use std::future::IntoFuture;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use quorlock::node::FailureKind;
-use quorlock::{Error, Guard, Locker, Owner, Verdict};
+use quorlock::{Error, Guard, Lock, Locker, Owner};
 use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use tokio::select;
 use tokio::time::{sleep, timeout};
@@ -17,17 +17,12 @@ use crate::plan;
 use crate::processes;
 use crate::signals::{Event, Signals};
 use crate::stderr::{self, say};
+use crate::waiting;
 use crate::warnings;
 
 /// The pauses between two attempts to connect: short at first, for nodes that are just starting.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// What is shown while waiting: not at all if it takes no longer than this, and then so often.
-const BEFORE_SHOWN: Duration = Duration::from_millis(300);
-const SHOWN_EVERY: Duration = Duration::from_millis(100);
-/// The nodes are asked for the holder once in so many rounds of the spinner.
-const ROUNDS: usize = 3;
 
 /// How long to wait, for the nodes and the lock together.
 pub(crate) struct Patience {
@@ -44,6 +39,11 @@ impl Patience {
     /// What is left of it; `None` without end.
     fn left(&self) -> Option<Duration> {
         self.wait.map(|wait| wait.saturating_sub(self.began.elapsed()))
+    }
+
+    /// Whether there was any.
+    fn lasts(&self) -> bool {
+        self.wait.is_none_or(|wait| !wait.is_zero())
     }
 
     fn is_over(&self) -> bool {
@@ -145,13 +145,7 @@ pub(crate) async fn lock(
             let least = wait.min(Duration::from_millis(1));
             lock = lock.wait(patience.left().unwrap_or_default().max(least));
         }
-        let guard = select! {
-            biased;
-            taken = lock.into_future() => taken,
-            never = show(plan, locker, patience) => match never {},
-        };
-        stderr::hide();
-        match guard {
+        match wait_for(lock, locker, &plan.name, patience).await {
             // A process that was stopped in the meantime may have it too late.
             Ok(guard) if !guard.is_held() => {}
             Ok(guard) => return Ok(guard),
@@ -160,37 +154,27 @@ pub(crate) async fn lock(
     }
 }
 
+/// Takes a lock, and shows at a terminal how it stands meanwhile.
+pub(crate) async fn wait_for(
+    lock: Lock,
+    locker: &Locker,
+    name: &OsStr,
+    patience: &Patience,
+) -> Result<Guard, Error> {
+    let taken = select! {
+        biased;
+        taken = lock.into_future() => taken,
+        never = waiting::show(locker, name, patience.began), if patience.lasts() => match never {},
+    };
+    stderr::hide();
+    taken
+}
+
 fn not_taken(plan: &plan::Run, error: Error) -> Failed {
     let failed = Failed::from(error);
     let in_vain = [crate::exit::TAKEN, crate::exit::WAITED].contains(&failed.code);
     match plan.conflict_code {
         Some(code) if in_vain => Failed { code, ..failed },
         _ => failed,
-    }
-}
-
-/// Shows who holds the lock while it is waited for, if somebody looks at a terminal. Never ends.
-async fn show(plan: &plan::Run, locker: &Locker, patience: &Patience) -> Infallible {
-    if plan.wait.is_some_and(|wait| wait.is_zero()) || !stderr::shows_lines() {
-        return pending().await;
-    }
-    sleep(BEFORE_SHOWN).await;
-    let name = plan.name.display();
-    loop {
-        let holder = holder(plan, locker).await;
-        for spinner in ["|", "/", "-", "\\"].repeat(ROUNDS) {
-            let waited = shown(patience.began.elapsed());
-            stderr::show(format!("{spinner} waiting for the lock {name}{holder}; {waited} so far"));
-            sleep(SHOWN_EVERY).await;
-        }
-    }
-}
-
-async fn holder(plan: &plan::Run, locker: &Locker) -> String {
-    let Ok(status) = locker.inspect(plan.name.as_bytes()).await else { return String::new() };
-    let Verdict::Held(holder) = status.verdict() else { return String::new() };
-    match status.remaining() {
-        Some(left) => format!(", held by {holder} for another {} unless renewed", shown(left)),
-        None => format!(", held by {holder}"),
     }
 }

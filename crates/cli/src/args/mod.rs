@@ -19,6 +19,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
+use crate::stderr::{fail, hint};
 use crate::{duration, exit};
 pub(crate) use acquire::AcquireArgs;
 pub(crate) use doctor::DoctorArgs;
@@ -140,7 +141,8 @@ pub(crate) fn read() -> Result<Args, u8> {
         },
         _ => {
             let text = without_tokens(&without_urls(&error.render().to_string()));
-            crate::stderr::say(text.trim_start_matches("error: ").trim_end());
+            let text = text.trim_start_matches("error: ").trim_end();
+            fail(text.replace("\n  tip:", &format!("\n  {}", hint("tip:"))));
             exit::MISUSE
         }
     })

@@ -17,6 +17,7 @@ mod outcome;
 mod pages;
 mod process;
 mod reentry;
+mod screen;
 mod scripts;
 mod secrets;
 mod signals;
