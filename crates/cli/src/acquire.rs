@@ -9,7 +9,8 @@ use quorlock::{Guard, Locker};
 use tokio::select;
 
 use crate::args::AcquireArgs;
-use crate::exit::{self, Failed};
+use crate::exit::{self, End, Failed};
+use crate::last_signal;
 use crate::note;
 use crate::plan::Cluster;
 use crate::signals::Signals;
@@ -52,16 +53,19 @@ pub(crate) async fn acquire(plan: &Acquire) -> Result<u8, Failed> {
     })?;
     let locker = select! {
         biased;
-        signal = take::signalled(&mut signals) => return Ok(exit::of_signal(signal)),
+        signal = take::signalled(&mut signals) => return Ok(last_signal::end_by(signal)),
         connected = plan.cluster.connect() => connected?,
     };
-    let code = take_it(plan, &locker, &mut signals).await;
+    let end = take_it(plan, &locker, &mut signals).await;
     // However it went: the note is there, and what a node granted in vain is given back.
     locker.shutdown().await;
-    code
+    match end? {
+        End::Code(code) => Ok(code),
+        End::By(signal) | End::AllBy(signal) => Ok(last_signal::end_by(signal)),
+    }
 }
 
-async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Result<u8, Failed> {
+async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Result<End, Failed> {
     // A script wants most of the time that it has asked for.
     let least = plan.cluster.ttl / 2;
     let lock = locker.lock(plan.name.as_bytes()).fixed().at_least(least).note(&*plan.note);
@@ -74,13 +78,13 @@ async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Resu
         biased;
         signal = take::signalled(signals) => {
             stderr::hide();
-            return Ok(exit::of_signal(signal));
+            return Ok(End::By(signal));
         }
         guard = take::wait_for(lock, locker, &plan.name, &patience) => {
             guard.map_err(|error| Failed::to_take(error, plan.taken_code))?
         }
     };
-    hand_over(plan, locker, guard).await
+    hand_over(plan, locker, guard).await.map(End::Code)
 }
 
 async fn hand_over(plan: &Acquire, locker: &Locker, guard: Guard) -> Result<u8, Failed> {

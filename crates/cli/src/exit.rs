@@ -32,6 +32,27 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command is not there.
 pub(crate) const NOT_FOUND: u8 = 127;
 
+/// How this process ends when its command has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Code(u8),
+    /// By a signal that it was sent, as the command was.
+    By(Signal),
+    /// By a key at the terminal. The command had that for itself: everybody in the group of this
+    /// process, such as a script that runs it, would have got the signal otherwise.
+    AllBy(Signal),
+}
+
+impl End {
+    /// The code that a shell shows.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::By(signal) | Self::AllBy(signal) => of_signal(signal),
+        }
+    }
+}
+
 /// Why there is no better result: what to say, and the code to end with.
 #[derive(Debug)]
 pub(crate) struct Failed {

@@ -23,11 +23,13 @@ mod exit;
 mod extend;
 mod grace;
 mod group;
+mod last_signal;
 mod list;
 mod note;
 mod pages;
 mod plan;
 mod processes;
+mod reaper;
 mod release;
 mod run;
 mod signals;
@@ -54,6 +56,9 @@ use crate::plan::Plan;
 fn main() -> ExitCode {
     if undertaker::bury(std::env::args_os().skip(1)) {
         return ExitCode::SUCCESS;
+    }
+    if let Some(code) = last_signal::end(std::env::args_os().skip(1)) {
+        return ExitCode::from(code);
     }
     let told = |failed: Failed| {
         stderr::fail(failed.message);

@@ -15,6 +15,7 @@ use crate::duration::shown;
 use crate::exit::Failed;
 use crate::plan;
 use crate::processes;
+use crate::reaper;
 use crate::signals::{Event, Signals};
 use crate::stderr::{self, say};
 use crate::waiting;
@@ -58,7 +59,7 @@ pub(crate) async fn signalled(signals: &mut Signals) -> Signal {
         match signals.next().await {
             Event::Signal(signal) => return signal,
             Event::Suspend => stop(),
-            Event::Child => {}
+            Event::Child => reaper::collect(None),
         }
     }
 }

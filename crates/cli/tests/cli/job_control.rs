@@ -72,6 +72,76 @@ fn ctrl_c_ends_the_waiting_of_which_the_screen_tells() {
     assert_eq!(nodes.holding("x"), 1, "what is somebody else's stays");
 }
 
+/// A script that runs commands one after the other, as people write them.
+const LOOP: &str = "for turn in 1 2; do $QUORLOCK run x -c \"$COMMAND\"; echo be\"\"hind $?; done";
+
+#[test]
+fn ctrl_c_ends_the_script_around_a_run_as_it_does_without_one() {
+    let nodes = Nodes::start(1);
+    for sh in ["bash", "sh"] {
+        let mut shell = Terminal::shell(&nodes);
+        let command = "echo re\"\"ady; exec sleep 60";
+        shell.types(&format!("COMMAND='{command}' {sh} -c '{LOOP}'\n"));
+        shell.sees("ready");
+        shell.types(CTRL_C);
+        let before = shell.sees("$ ");
+        assert!(!before.contains("behind"), "{sh}: {before:?}");
+        assert_eq!(shell.exit_code(), "130", "{sh}");
+        nodes.all_let_go("x");
+
+        // In a pipeline the terminal is not the command's, and the key reaches the run itself.
+        let command = "echo re\"\"ady >&2; exec sleep 60";
+        shell.types(&format!("COMMAND='{command}' {sh} -c '{LOOP} | cat'\n"));
+        shell.sees("ready");
+        shell.types(CTRL_C);
+        let before = shell.sees("$ ");
+        assert!(!before.contains("behind"), "{sh}: {before:?}");
+        assert_eq!(shell.exit_code(), "130", "{sh}");
+
+        nodes.take("x");
+        shell.types(&format!("COMMAND=true {sh} -c '{LOOP}'\n"));
+        shell.sees("waiting for the lock x, held by #");
+        shell.types(CTRL_C);
+        let before = shell.sees("$ ");
+        assert!(!before.contains("behind"), "{sh}: {before:?}");
+        assert_eq!(shell.exit_code(), "130", "{sh}");
+        nodes.delete("x");
+    }
+}
+
+#[test]
+fn a_script_goes_on_after_a_command_that_made_something_else_of_ctrl_c() {
+    let nodes = Nodes::start(1);
+    let mut shell = Terminal::shell(&nodes);
+    let command = "trap \"exit 3\" INT; echo re\"\"ady; while :; do sleep 0.01; done";
+    shell.types(&format!("COMMAND='{command}' bash -c '{LOOP}'\n"));
+    for _ in 0..2 {
+        shell.sees("ready");
+        shell.types(CTRL_C);
+        shell.sees("behind 3");
+    }
+    // A signal that nobody typed is the command's own affair.
+    shell.types(&format!("COMMAND='kill -TERM $$' bash -c '{LOOP}'\n"));
+    shell.sees("behind 143");
+    shell.sees("behind 143");
+    assert_eq!(shell.exit_code(), "0");
+}
+
+#[test]
+fn ctrl_c_ends_a_run_around_a_run() {
+    let nodes = Nodes::start(1);
+    let mut shell = Terminal::shell(&nodes);
+    let script = "$QUORLOCK run y -c \"echo re\\\"\\\"ady; exec sleep 60\"; echo be\"\"hind";
+    shell.types(&format!("$QUORLOCK run x -- bash -c '{script}'\n"));
+    shell.sees("ready");
+    shell.types(CTRL_C);
+    let before = shell.sees("$ ");
+    assert!(!before.contains("behind"), "{before:?}");
+    assert_eq!(shell.exit_code(), "130");
+    nodes.all_let_go("x");
+    nodes.all_let_go("y");
+}
+
 #[test]
 fn nothing_of_the_waiting_is_left_on_the_screen() {
     let nodes = Nodes::start(1);

@@ -22,5 +22,6 @@ mod scripts;
 mod secrets;
 mod signals;
 mod status;
+mod strangers;
 mod terminal;
 mod waiting;

@@ -267,7 +267,7 @@ fn a_signal_ends_the_waiting_and_leaves_nothing() {
     nodes.wait_for_clients();
     acquire.signal(rustix::process::Signal::TERM);
     let ended = acquire.end();
-    assert_eq!((ended.code, &*ended.stdout), (Some(143), ""), "{ended:?}");
+    assert_eq!((ended.signal, &*ended.stdout), (Some(15), ""), "{ended:?}");
     nodes.delete("x");
     for server in &nodes.0 {
         assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
