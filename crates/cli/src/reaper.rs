@@ -25,9 +25,12 @@ fn is_subreaper() -> bool {
 /// Collects the children that have ended. Not `leader`, for whose exit code somebody else waits;
 /// while that is dead and not collected, others behind it have to wait as well.
 pub(crate) fn collect(leader: Option<Pid>) {
-    if !*IS_REAPER {
-        return;
+    if *IS_REAPER {
+        collect_all_but(leader);
     }
+}
+
+fn collect_all_but(leader: Option<Pid>) {
     let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
     let leader = leader.map(|pid| pid.as_raw_nonzero().get());
     // Looked at first, and left where it is.
@@ -36,4 +39,37 @@ pub(crate) fn collect(leader: Option<Pid>) {
         && Some(pid.as_raw()) != leader
         && waitid(Id::Pid(pid), ended).is_ok()
     {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::{Child, Command};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A child that has ended and was not collected.
+    fn dead() -> Child {
+        let child = Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap();
+        let stat = format!("/proc/{}/stat", child.id());
+        while !fs::read_to_string(&stat).unwrap().contains(") Z ") {
+            thread::sleep(Duration::from_millis(1));
+        }
+        child
+    }
+
+    // The only test of this program that has children: it collects those of all.
+    #[test]
+    fn somebody_elses_exit_code_is_left_and_all_others_are_collected() {
+        let mut leader = dead();
+        collect_all_but(Some(Pid::from_child(&leader)));
+        assert_eq!(leader.wait().unwrap().code(), Some(7));
+        let strangers = [dead(), dead()];
+        collect_all_but(Some(Pid::from_child(&leader)));
+        for mut stranger in strangers {
+            stranger.wait().expect_err("it was collected");
+        }
+    }
 }
