@@ -24,8 +24,8 @@ pub(crate) struct Acquire {
     name: OsString,
     /// The longest time to wait for the lock; `None` without end.
     wait: Option<Duration>,
-    /// The exit code if it is taken and nobody waits.
-    taken_code: u8,
+    /// The exit code if it is taken, or was not free in time, instead of one for each.
+    conflict_code: Option<u8>,
     note: String,
     /// Where the token goes, if not to stdout.
     file: Option<Target>,
@@ -39,7 +39,7 @@ impl Acquire {
             cluster,
             name: args.name,
             wait: if args.nonblock { Some(Duration::ZERO) } else { wait },
-            taken_code: args.conflict_exit_code,
+            conflict_code: args.conflict_exit_code,
             note: note::of_the_caller(&args.note, note)?,
             file: args.token_file.map(Target::new).transpose()?,
         })
@@ -81,7 +81,7 @@ async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Resu
             return Ok(End::By(signal));
         }
         guard = take::wait_for(lock, locker, &plan.name, &patience) => {
-            guard.map_err(|error| Failed::to_take(error, plan.taken_code))?
+            guard.map_err(|error| take::not_taken(error, plan.conflict_code))?
         }
     };
     hand_over(plan, locker, guard).await.map(End::Code)

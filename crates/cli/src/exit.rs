@@ -64,13 +64,6 @@ impl Failed {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
-
-    /// Why a lock was not taken, with a code of the caller's own for one that somebody else holds.
-    pub(crate) fn to_take(error: Error, taken_code: u8) -> Self {
-        let taken = matches!(error, Error::Taken { .. });
-        let failed = Self::from(error);
-        if taken { Self { code: taken_code, ..failed } } else { failed }
-    }
 }
 
 impl From<Error> for Failed {

@@ -12,7 +12,7 @@ use tokio::select;
 use tokio::time::{sleep, timeout};
 
 use crate::duration::shown;
-use crate::exit::Failed;
+use crate::exit::{self, Failed};
 use crate::plan;
 use crate::processes;
 use crate::reaper;
@@ -150,7 +150,7 @@ pub(crate) async fn lock(
             // A process that was stopped in the meantime may have it too late.
             Ok(guard) if !guard.is_held() => {}
             Ok(guard) => return Ok(guard),
-            Err(error) => return Err(not_taken(plan, error)),
+            Err(error) => return Err(not_taken(error, plan.conflict_code)),
         }
     }
 }
@@ -171,10 +171,11 @@ pub(crate) async fn wait_for(
     taken
 }
 
-fn not_taken(plan: &plan::Run, error: Error) -> Failed {
+/// Why a lock was not taken, with a code of the caller's own if somebody else has it.
+pub(crate) fn not_taken(error: Error, conflict_code: Option<u8>) -> Failed {
     let failed = Failed::from(error);
-    let in_vain = [crate::exit::TAKEN, crate::exit::WAITED].contains(&failed.code);
-    match plan.conflict_code {
+    let in_vain = [exit::TAKEN, exit::WAITED].contains(&failed.code);
+    match conflict_code {
         Some(code) if in_vain => Failed { code, ..failed },
         _ => failed,
     }

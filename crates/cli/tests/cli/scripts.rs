@@ -77,6 +77,8 @@ fn a_lock_is_taken_extended_and_given_back() {
         assert!(taken.stderr.contains("the lock x is taken"), "{taken:?}");
         let waited = place.run(&["acquire", "-w", "10ms", "x"]);
         assert_eq!((waited.code, &*waited.stdout), (Some(124), ""), "{waited:?}");
+        let waited = place.run(&["acquire", "-w", "10ms", "-E", "9", "x"]);
+        assert_eq!((waited.code, &*waited.stdout), (Some(9), ""), "{waited:?}");
 
         assert!(place.remaining_ms("x") <= 10_000);
         let with_token =
