@@ -74,9 +74,9 @@ fn whoever_is_refused_is_told_who_holds_the_lock() {
     );
     let tried: [(&[&str], i32); 4] = [
         (&["run", "-n", "x", "--", "true"], 75),
-        (&["run", "-w", "10ms", "x", "--", "true"], 124),
+        (&["run", "-w", "500ms", "x", "--", "true"], 124),
         (&["acquire", "-n", "x"], 75),
-        (&["acquire", "-w", "10ms", "x"], 124),
+        (&["acquire", "-w", "500ms", "x"], 124),
     ];
     for (args, code) in tried {
         let refused = outcome(nodes.quorlock(args[0]).args(&args[1..]));

@@ -75,9 +75,9 @@ fn a_lock_is_taken_extended_and_given_back() {
         let taken = place.run(&["acquire", "-n", "-E", "3", "x"]);
         assert_eq!((taken.code, &*taken.stdout), (Some(3), ""), "{taken:?}");
         assert!(taken.stderr.contains("the lock x is taken"), "{taken:?}");
-        let waited = place.run(&["acquire", "-w", "10ms", "x"]);
+        let waited = place.run(&["acquire", "-w", "500ms", "x"]);
         assert_eq!((waited.code, &*waited.stdout), (Some(124), ""), "{waited:?}");
-        let waited = place.run(&["acquire", "-w", "10ms", "-E", "9", "x"]);
+        let waited = place.run(&["acquire", "-w", "500ms", "-E", "9", "x"]);
         assert_eq!((waited.code, &*waited.stdout), (Some(9), ""), "{waited:?}");
 
         assert!(place.remaining_ms("x") <= 10_000);
