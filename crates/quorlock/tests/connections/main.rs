@@ -25,6 +25,7 @@ fn patient() -> Builder {
         .dialect(Dialect::Redlock)
         .ttl(Duration::from_secs(20))
         .node_limit(Duration::from_secs(2))
+        .clock_window(Duration::from_millis(100), Duration::from_secs(5))
         .connect_limit(DEADLINE)
 }
 

@@ -171,7 +171,7 @@ async fn the_file_shows_whose_record_it_is() {
 }
 
 /// How long a record that has ended stays for its number.
-const DAY: Duration = Duration::from_hours(24);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[tokio::test]
 async fn dead_records_do_not_pile_up() {

@@ -36,7 +36,7 @@ pub(super) struct Strict {
     trusting: bool,
     /// The key of the marker.
     marker: Vec<u8>,
-    /// "RUN_ID MAX_TTL_US ", of the server at the other end of the connection.
+    /// `RUN_ID MAX_TTL_US `, of the server at the other end of the connection.
     id: Vec<u8>,
 }
 
