@@ -88,7 +88,7 @@ pub(super) async fn connect(
         wire.reply(|_| ()).await?;
     }
     // But without any right to scripts nothing can be released.
-    wire.reply(|ran| refuse_error(&ran)).await??;
+    wire.reply(|ran| check_scripts(&ran)).await??;
     // A user without the right to it still locks: waiters ask again then.
     let told = wire.subscribed().await?;
     if let Some(old) = predecessor.filter(|old| old.run_id == run_id)
@@ -166,6 +166,17 @@ pub(super) fn refuse_error(reply: &Value<'_>) -> Result<(), Failure> {
     match reply {
         Value::Error(text) => Err(rejected(text)),
         _ => Ok(()),
+    }
+}
+
+/// Whether a script has run.
+fn check_scripts(ran: &Value<'_>) -> Result<(), Failure> {
+    match ran {
+        Value::Error(text) if text.starts_with(b"ERR unknown command") => Err(Failure::new(
+            FailureKind::Unfit,
+            "does not know EVAL, and locks need scripts; let it have EVAL and EVALSHA by these names",
+        )),
+        ran => refuse_error(ran),
     }
 }
 

@@ -118,8 +118,10 @@ local function read(lock)
   end
   if record then
     local c, x, token = record:match(RECORD)
-    if not c then
-      return false, redis.error_reply('WRONGTYPE it holds a string that is no lock of this dialect')
+    -- No token is so long, and a text of any size would fill the connection.
+    if not c or #token > 1024 then
+      return false, redis.error_reply('WRONGTYPE it holds a string of ' .. #record ..
+        ' bytes that is no lock of this dialect')
     end
     number, expiry, owner = tonumber(c), tonumber(x), token
   end
