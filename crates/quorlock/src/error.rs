@@ -191,6 +191,15 @@ impl NodeAnswers {
         left.get(missing.checked_sub(1)?).copied()
     }
 
+    /// One of those that use the name for something else, if there are so many of them.
+    pub(crate) fn wrong_type(&self, at_least: usize) -> Option<Error> {
+        let mut wrong = self.0.iter().filter_map(|NodeAnswer { node, failure }| {
+            let failure = failure.clone().filter(|why| why.kind() == FailureKind::WrongType)?;
+            Some(Error::Node { node: node.clone(), failure })
+        });
+        wrong.nth(at_least.saturating_sub(1))
+    }
+
     /// How many have clocks that are too far from ours.
     pub(crate) fn apart(&self) -> usize {
         self.kinds().filter(|kind| *kind == FailureKind::Clock).count()

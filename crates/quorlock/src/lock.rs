@@ -326,7 +326,10 @@ impl Locking {
     }
 
     fn error(&self, name: &Name, defeated: Defeated, status: Option<&Status>) -> Error {
-        if let Some(error) = status.and_then(|status| self.wrong_type(status)) {
+        let wrong_type = status.and_then(|status| self.wrong_type(status));
+        let wrong_type =
+            wrong_type.or_else(|| defeated.answers.wrong_type(self.lock.core.quorum.too_many()));
+        if let Some(error) = wrong_type {
             return error;
         }
         let last = self.explain(name, defeated, status);

@@ -6,6 +6,7 @@
 
 mod agreeing;
 mod clocks;
+mod dialects;
 mod evicting;
 mod fences;
 mod forgetting;

@@ -24,6 +24,10 @@ local function read(lock)
   if owner and #owner > 1024 then
     return false, redis.error_reply('WRONGTYPE it holds a string of ' .. #owner .. ' bytes')
   end
+  -- Even a free one stays for a day, and would be waited for.
+  if owner and owner:sub(1, 9) == 'quorlock ' then
+    return false, redis.error_reply('WRONGTYPE it holds a lock of the strict dialect')
+  end
   return owner
 end
 

@@ -123,7 +123,8 @@ local function read(lock)
   if record then
     local c, x, token = record:match(RECORD)
     if not c then
-      return false, redis.error_reply('WRONGTYPE it holds a string that is no lock of this dialect')
+      local what = record:sub(1, 3) == 'ql:' and 'a lock of the redlock dialect' or 'another string'
+      return false, redis.error_reply('WRONGTYPE it holds ' .. what)
     end
     number, expiry, owner = tonumber(c), tonumber(x), token
   end
