@@ -133,7 +133,14 @@ end
 
 local function write(lock)
   local record = string.format('quorlock %.0f %.0f %s', number, expiry, owner)
-  redis.call('SET', lock, record, 'PX', KEPT_MS)
+  if redis.pcall('SET', lock, record, 'PX', KEPT_MS).err then
+    -- A server whose memory is full refuses the first thing that a script stores, but not what follows a
+    -- change that takes no room. What is held must not be lost for that, nor stay held after its release.
+    if redis.call('GET', lock) then
+      redis.call('PEXPIRE', lock, KEPT_MS)
+    end
+    redis.call('SET', lock, record, 'PX', KEPT_MS)
+  end
 end
 
 -- How long the record lasts, in ms.
