@@ -15,6 +15,7 @@ mod late;
 #[path = "../logs/mod.rs"]
 mod logs;
 mod quarantine;
+mod rights;
 mod running_full;
 mod world;
 
