@@ -353,3 +353,27 @@ async fn write_all(write: &WriteHalf, mut bytes: &[u8]) -> io::Result<()> {
 fn broke(error: &dyn std::fmt::Display) -> Failure {
     Failure::new(FailureKind::Unreachable, format!("the greeting failed: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_are_too_old_are_refused() {
+        let check = |version| check_version(&format!("# Server\r\nredis_version:{version}\r\n"));
+        for new in ["6.2.0", "6.2", "7.0.15", "7.2.4", "10.0.1", "255.255.255"] {
+            check(new).expect("new enough");
+        }
+        for old in ["6.0.16", "5.0.14", "2.8.4", "6", ""] {
+            let failure = check(old).unwrap_err();
+            assert_eq!(failure.kind(), FailureKind::Unfit);
+            let text = failure.to_string();
+            assert!(
+                text.contains(&format!("Redis {old};")) && text.contains("6.2 or later"),
+                "{text}"
+            );
+        }
+        // Whoever does not say it is known by what it can do.
+        check_version("# Server\r\n").expect("nothing against it");
+    }
+}

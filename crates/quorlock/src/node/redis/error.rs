@@ -14,6 +14,10 @@ pub(super) fn rejected(error: &[u8]) -> Failure {
         code => code,
     };
     let (kind, remedy) = match code {
+        "WRONGTYPE" if said.ends_with("dialect") => (
+            FailureKind::WrongType,
+            "all clients of a lock have to use one dialect; choose that, or another name or a prefix",
+        ),
         "WRONGTYPE" => (
             FailureKind::WrongType,
             "the key is in use for something that is not a lock; choose another name or a prefix",

@@ -25,6 +25,10 @@ local function read(lock)
     local what = 'string of ' .. #owner .. ' bytes'
     return false, redis.error_reply('WRONGTYPE it holds a ' .. what), what
   end
+  -- Even a free one stays for a day, and would be waited for.
+  if owner and owner:sub(1, 9) == 'quorlock ' then
+    return false, redis.error_reply('WRONGTYPE it holds a lock of the strict dialect')
+  end
   return owner
 end
 
