@@ -55,6 +55,11 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// So does the one of the recipes.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/recipes/fencing.md")]
+struct Recipes;
+
 pub mod blocking;
 mod builder;
 mod core;
