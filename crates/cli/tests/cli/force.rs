@@ -26,7 +26,7 @@ fn without_a_terminal_it_has_to_be_confirmed() {
     assert!(broken.stdout.starts_with("broke the lock x, held by #"), "{broken:?}");
     assert!(broken.stdout.contains(", sh, since ") && broken.stdout.contains("3 of 3 nodes"));
     for server in &nodes.0 {
-        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "the note goes too");
+        assert_eq!(server.kept(), 0, "the note goes too");
     }
     run.close_stdin();
     let lost = run.end();

@@ -36,7 +36,7 @@ pub(super) struct Strict {
     trusting: bool,
     /// The key of the marker.
     marker: Vec<u8>,
-    /// "RUN_ID MAX_TTL_US ", of the server at the other end of the connection.
+    /// "RUN_ID MAX_TTL_US AHEAD_US ", of the server at the other end of the connection.
     id: Vec<u8>,
 }
 
@@ -58,7 +58,7 @@ impl Strict {
 
     /// The connection is to this start of a server.
     pub(super) fn connected_to(&mut self, run_id: &str) {
-        self.id = format!("{run_id} {} ", self.max_ttl_us).into_bytes();
+        self.id = format!("{run_id} {} {} ", self.max_ttl_us, self.ahead_us).into_bytes();
     }
 
     /// So many arguments every call ends with.
@@ -307,6 +307,7 @@ fn micros(duration: Duration) -> u64 {
 /// Reads the reply to what was sent. `wall_us` gives the time of day.
 pub(super) fn read(
     sent: Sent,
+    dialect: &Dialect,
     request: &Request<'_>,
     wall_us: impl FnOnce() -> u64,
     reply: &Value<'_>,
@@ -323,7 +324,8 @@ pub(super) fn read(
         }
         (Sent::Done, Value::Int(1)) => Answer::Done,
         (Sent::Ours | Sent::Wait { .. }, Value::Array(parts)) if is_refusal(parts) => {
-            Answer::Failed(refusal(parts, request, wall_us()))
+            let refusal = refusal(parts, dialect.strict.as_ref(), request, wall_us());
+            Answer::Failed(refusal.unwrap_or_else(|| unexpected(reply)))
         }
         (Sent::Wait { told }, Value::Array(parts)) => match queued(parts, told) {
             Some(queued) => Answer::Queued(queued),
@@ -346,34 +348,47 @@ pub(super) fn read(
 }
 
 fn is_refusal(parts: &[Value<'_>]) -> bool {
-    matches!(parts, [Value::Bulk(b"CLOCK" | b"QUARANTINE" | b"MAX_TTL"), _])
+    matches!(parts, [Value::Bulk(b"CLOCK" | b"QUARANTINE" | b"SETTINGS"), _])
 }
 
 /// Why a server of the `strict` dialect has not looked at a request, or casts no vote.
-fn refusal(parts: &[Value<'_>], request: &Request<'_>, wall_us: u64) -> Failure {
-    let [Value::Bulk(kind), Value::Bulk(number)] = parts else {
-        return unexpected(&Value::Null);
-    };
-    let Some(number) = digits(number) else { return unexpected(&Value::Null) };
-    match *kind {
-        b"CLOCK" => clock_refusal(number, request.wall_us, wall_us),
-        b"QUARANTINE" => {
-            let left = Duration::from_micros(number);
-            let text = format!(
-                "casts no vote for another {left:.1?}: it was started or emptied, and may have \
-                 forgotten locks; wait, or if it is a new one, run quorlock init"
-            );
-            Failure::new(FailureKind::Quarantined(left), text)
-        }
-        _ => {
-            let other = Duration::from_micros(number);
-            let text = format!(
-                "serves clients with a max_ttl of {other:?}, and this one has another; use that, or \
-                 run quorlock init once all clients have the new one"
-            );
-            Failure::new(FailureKind::Unfit, text)
-        }
+fn refusal(
+    parts: &[Value<'_>],
+    strict: Option<&Strict>,
+    request: &Request<'_>,
+    wall_us: u64,
+) -> Option<Failure> {
+    let [Value::Bulk(kind), Value::Bulk(detail)] = parts else { return None };
+    if *kind == b"SETTINGS" {
+        return other_settings(detail, strict?);
     }
+    let number = digits(detail)?;
+    if *kind == b"CLOCK" {
+        return Some(clock_refusal(number, request.wall_us, wall_us));
+    }
+    let left = Duration::from_micros(number);
+    let text = format!(
+        "casts no vote for another {left:.1?}: it was started or emptied, and may have forgotten \
+         locks; wait, or if it is a new one, run quorlock init"
+    );
+    Some(Failure::new(FailureKind::Quarantined(left), text))
+}
+
+/// All clients of a server have to agree on what their promises rest on.
+fn other_settings(theirs: &[u8], ours: &Strict) -> Option<Failure> {
+    let mut theirs = theirs.split(|byte| *byte == b' ').map(digits);
+    let (max_ttl_us, ahead_us) = (theirs.next()??, theirs.next()??);
+    let shown = |max_ttl_us, ahead_us| {
+        let (max, ahead) = (Duration::from_micros(max_ttl_us), Duration::from_micros(ahead_us));
+        format!("a max_ttl of {max:?} and clocks that are at most {ahead:?} ahead")
+    };
+    let text = format!(
+        "serves clients with {}, and this one has {}; use the same everywhere, or run quorlock init \
+         once all clients have the new ones",
+        shown(max_ttl_us, ahead_us),
+        shown(ours.max_ttl_us, ours.ahead_us)
+    );
+    Some(Failure::new(FailureKind::Unfit, text))
 }
 
 /// The server's time was too far from the time of sending. Either the request was under way for too

@@ -4,16 +4,18 @@
 --                   and is compared by the verbs alone: the server's own expiry of the key is a day
 --                   later, and only clears away what nobody uses. A free lock has no token; its number
 --                   stays. Numbers follow the clock, so that any new one is higher a day later
---   PREFIX:quorlock:node  a string: "RUN_ID MAX_TTL_US UNTIL_US". Which start of this server has been
---                   voting, and from when on. Any other start, or none, may have forgotten votes:
---                   then this one casts none until everything it may have granted has ended
+--   PREFIX:quorlock:node  a string: "RUN_ID MAX_TTL_US AHEAD_US FROM_US". Which start of this server has
+--                   been voting, for which clients, and from when on. Any other start, or none, may
+--                   have forgotten votes: then this one casts none until everything it may have
+--                   granted has ended
 --
 -- The last arguments of each call say by whose clock it was sent, and over which connection:
 -- ARGV[#ARGV - 5]  the earliest time of this server, in us, at which the request may be looked at
 -- ARGV[#ARGV - 4]  the latest one
 -- ARGV[#ARGV - 3]  the key of the marker
--- ARGV[#ARGV - 2]  "RUN_ID MAX_TTL_US ", with the run id that the connection's greeting gave, and the
---                  longest TTL that any client may use
+-- ARGV[#ARGV - 2]  "RUN_ID MAX_TTL_US AHEAD_US ", with the run id that the connection's greeting gave, the
+--                  longest TTL that any client may use, and how far this clock may be ahead of a
+--                  client's: all clients have to agree on both
 -- ARGV[#ARGV - 1]  how long to cast no vote, in us, if the marker is of another start
 -- ARGV[#ARGV]      '1' to trust a server without a marker. '0' otherwise
 --
@@ -48,8 +50,8 @@ local function clock_refusal()
   end
 end
 
--- From when on this start of the server casts votes; and the longest TTL that it casts them for, if that
--- is another than the client's. A start that is new here begins now, and is written down unless this is
+-- From when on this start of the server casts votes; and for clients with which settings, if those are
+-- others than this client's. A start that is new here begins now, and is written down unless this is
 -- only a look.
 local function voting(looking)
   local id = ARGV[#ARGV - 2]
@@ -57,22 +59,24 @@ local function voting(looking)
   if marker and marker:sub(1, #id) == id then
     return tonumber(marker:sub(#id + 1))
   end
-  local run, max = id:match('^(%S+) (%d+) $')
-  local old_run, old_max, old_from = (marker or ''):match('^(%S+) (%d+) (%d+)$')
+  local run, settings = id:match('^(%S+) (%d+ %d+) $')
+  local old_run, old_settings, old_from = (marker or ''):match('^(%S+) (%d+ %d+) (%d+)$')
   if old_run == run then
-    return tonumber(old_from), old_max
+    return tonumber(old_from), old_settings
   end
   local quiet_us = tonumber(ARGV[#ARGV - 1])
-  if old_max then
+  if old_settings then
+    -- What others may have been granted counts, though it lasts longer than ours may.
+    local max, old_max = settings:match('^%d+'), old_settings:match('^%d+')
     quiet_us = quiet_us + math.max(0, tonumber(old_max) - tonumber(max))
   elseif ARGV[#ARGV] == '1' then
     quiet_us = 0
   end
   local from = now() + quiet_us
   if not looking then
-    redis.call('SET', ARGV[#ARGV - 3], run .. ' ' .. (old_max or max) .. ' ' .. digits(from))
+    redis.call('SET', ARGV[#ARGV - 3], run .. ' ' .. (old_settings or settings) .. ' ' .. digits(from))
   end
-  return from, old_max ~= max and old_max or nil
+  return from, old_settings ~= settings and old_settings or nil
 end
 
 -- For how long it casts no vote.
@@ -86,9 +90,9 @@ local function vote_refusal()
   if refusal then
     return refusal
   end
-  local from, other_max = voting()
-  if other_max then
-    return {'MAX_TTL', other_max}
+  local from, others = voting()
+  if others then
+    return {'SETTINGS', others}
   end
   if now() < from then
     return {'QUARANTINE', digits(from - now())}
@@ -97,8 +101,8 @@ end
 
 -- A release has no vote of its own to cast. But whom it passes the lock on to gets one.
 local function may_pass_on()
-  local from, other_max = voting()
-  return not other_max and now() >= from
+  local from, others = voting()
+  return not others and now() >= from
 end
 
 -- What lies on the server, of the one lock that the script is about.
