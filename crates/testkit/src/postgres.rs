@@ -71,6 +71,7 @@ impl PostgresServer {
     /// # Panics
     ///
     /// When the server does not take it. The message has what it said.
+    #[expect(clippy::must_use_candidate, reason = "what is printed is not always of interest")]
     pub fn sql(&self, sql: &str, variables: &[(&str, i64)]) -> String {
         match self.psql(sql, variables) {
             Ok(printed) => printed,

@@ -18,8 +18,9 @@ fn is_gone(pid: u32) -> bool {
 
 /// The processes that the server started.
 fn children(pid: u32) -> Vec<u32> {
-    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let list = list.expect("the server is there");
+    list.split_whitespace().map(|pid| pid.parse().expect("a number")).collect()
 }
 
 #[test]
