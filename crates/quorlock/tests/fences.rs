@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use quorlock::node::Node;
 use quorlock::node::memory::MemoryNode;
+use quorlock::runtime::Runtime;
 use quorlock::{Dialect, Guard, Locker, blocking};
 use quorlock_testkit::{Asked, StillWorld, VirtualTime};
 
@@ -51,14 +52,19 @@ async fn a_lock_that_changes_hands_inside_of_a_process_changes_its_number() {
     assert_eq!(world.count(Asked::Acquire), 1, "the nodes were asked");
 }
 
+/// Time stands still, so that numbers lie side by side: nothing but the rules keeps them apart.
+fn still() -> Arc<dyn Runtime> {
+    Arc::new(VirtualTime::new(SystemTime::now()))
+}
+
 /// One of two processes serves some of its own in a row, with numbers that it has reserved; then the
 /// other does. Were the reserved ones not all below what the nodes give out next, they would overlap.
 async fn turns(nodes: &[Arc<dyn Node>], local_turns: u16) {
     const TURNS: usize = 100;
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let mut tasks = tokio::task::JoinSet::new();
+    let (mut tasks, time) = (tokio::task::JoinSet::new(), still());
     for process in ['a', 'b'] {
-        let builder = Locker::builder().with_nodes(nodes.iter().cloned());
+        let builder = Locker::builder().with_nodes(nodes.iter().cloned()).runtime(time.clone());
         let locker = builder.ttl(LONG).local_turns(local_turns).connect().await.expect("a locker");
         for _ in 0..3 {
             let (locker, seen) = (locker.clone(), Arc::clone(&seen));
@@ -83,7 +89,7 @@ async fn turns(nodes: &[Arc<dyn Node>], local_turns: u16) {
     assert!(changes >= 20, "the lock hardly went from one process to the other: {changes} times");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn numbers_grow_though_two_processes_pass_a_lock_on_among_their_own() {
     for nodes in [1, 3, 5] {
         for local_turns in [1, 2, 16] {
@@ -93,10 +99,11 @@ async fn numbers_grow_though_two_processes_pass_a_lock_on_among_their_own() {
 }
 
 /// A hundred times from one process to the other and back, through the queues of the nodes.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn numbers_grow_from_one_process_to_the_other() {
-    let nodes = memory(3);
-    let connect = || Locker::builder().with_nodes(nodes.clone()).ttl(LONG).connect();
+    let (nodes, time) = (memory(3), still());
+    let builder = || Locker::builder().with_nodes(nodes.clone()).runtime(time.clone());
+    let connect = || builder().ttl(LONG).connect();
     let lockers = [connect().await.expect("a locker"), connect().await.expect("a locker")];
     let mut guard = lockers[0].lock("x").await.expect("free");
     for turn in 1..=100 {
