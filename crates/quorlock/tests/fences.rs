@@ -98,24 +98,30 @@ async fn numbers_grow_though_two_processes_pass_a_lock_on_among_their_own() {
     }
 }
 
-/// A hundred times from one process to the other and back, through the queues of the nodes.
+/// A hundred times from one process to the other and back. Those who find it taken stand in the queues
+/// of the nodes and get it from there; those who come later find it free.
 #[tokio::test(start_paused = true)]
 async fn numbers_grow_from_one_process_to_the_other() {
-    let (nodes, time) = (memory(3), still());
-    let builder = || Locker::builder().with_nodes(nodes.clone()).runtime(time.clone());
-    let connect = || builder().ttl(LONG).connect();
-    let lockers = [connect().await.expect("a locker"), connect().await.expect("a locker")];
-    let mut guard = lockers[0].lock("x").await.expect("free");
-    for turn in 1..=100 {
-        let next = lockers[turn % 2].lock("x");
-        let number = guard.fence();
-        let (next, released) = tokio::join!(next.into_future(), async {
-            tokio::task::yield_now().await;
-            guard.release().await
-        });
-        released.expect("held");
-        guard = next.expect("its turn");
-        assert!(guard.fence() > number, "turn {turn}: {} after {number}", guard.fence());
+    for (local_turns, queue) in [(1, true), (1, false), (16, true), (16, false)] {
+        let (nodes, time) = (memory(3), still());
+        let builder = || Locker::builder().with_nodes(nodes.clone()).runtime(time.clone());
+        let connect = || builder().ttl(LONG).local_turns(local_turns).connect();
+        let lockers = [connect().await.expect("a locker"), connect().await.expect("a locker")];
+        let mut guard = lockers[0].lock("x").await.expect("free");
+        for turn in 1..=100 {
+            let number = guard.fence();
+            let next = lockers[turn % 2].lock("x");
+            guard = if queue {
+                let (next, released) =
+                    tokio::join!(next.into_future(), async { guard.release().await });
+                released.expect("held");
+                next.expect("its turn")
+            } else {
+                guard.release().await.expect("held");
+                next.await.expect("free")
+            };
+            assert!(guard.fence() > number, "turn {turn}: {} after {number}", guard.fence());
+        }
     }
 }
 
