@@ -23,6 +23,13 @@ fn children(pid: u32) -> Vec<u32> {
     list.split_whitespace().map(|pid| pid.parse().expect("a number")).collect()
 }
 
+/// Whether the process made a piece of shared memory that is still there.
+fn has_shared_memory(pid: u32) -> bool {
+    let list = fs::read_to_string("/proc/sysvipc/shm").expect("a list");
+    // The fifth column is who made it.
+    list.lines().any(|line| line.split_whitespace().nth(4) == Some(pid.to_string().as_str()))
+}
+
 #[test]
 fn it_runs_sql_and_goes_with_its_processes_and_its_directory() {
     let server = PostgresServer::start();
@@ -40,7 +47,10 @@ fn it_runs_sql_and_goes_with_its_processes_and_its_directory() {
     let mut processes = children(server.pid());
     processes.push(server.pid());
     assert!(directory.exists() && processes.len() > 1, "{processes:?}");
+    let pid = server.pid();
+    assert!(has_shared_memory(pid));
     drop(server);
+    assert!(!has_shared_memory(pid));
     assert!(!directory.exists());
     assert!(processes.iter().all(|pid| is_gone(*pid)));
 }
