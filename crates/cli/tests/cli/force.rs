@@ -1,6 +1,5 @@
 //! `release --force`: a lock is taken away from its holder.
 
-use quorlock_testkit::Reply;
 
 use crate::nodes::{Nodes, quorlock};
 use crate::process::{Running, outcome};
