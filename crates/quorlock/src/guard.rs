@@ -77,8 +77,8 @@ impl Guard {
     ///
     /// Pass it on with every write to what the lock protects, and let that refuse a lower number than
     /// the highest it has seen: then a holder that was paused and does not know that it lost the lock
-    /// can do no harm. It is worth nothing if nobody checks it; [`Fence`](crate::Fence) does, and the
-    /// documentation has the same for SQL, Redis and HTTP.
+    /// can do no harm. It is worth nothing if nobody checks it; [`Fence`](crate::Fence) does, and
+    /// `docs/recipes/fencing.md` has the same for SQL, Redis and HTTP.
     ///
     /// An owner's guards of one lock share a number.
     ///
@@ -187,6 +187,20 @@ impl Guard {
             work.as_mut().poll(cx).map(Ok)
         })
         .await
+    }
+
+    /// What proves to the nodes that the lock is held. It is another one with every acquisition.
+    ///
+    /// It serves as a compare-and-set value where a store knows no order: write it beside what the
+    /// lock protects when the work begins, and let each later write happen only if it still stands
+    /// there. Guards of one owner have the same, and so have those in one process that pass the lock
+    /// on to each other: a store cannot tell these apart by it.
+    ///
+    /// It is a secret: whoever has it, and can reach the nodes, can extend and release the lock
+    /// ([`Locker::resume`](crate::Locker::resume)).
+    #[must_use]
+    pub fn token(&self) -> TokenText {
+        self.claim.token.text()
     }
 
     /// Stops extending the lock without giving it back, and returns what proves that it is held. The

@@ -55,12 +55,18 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// So does the one of the recipes.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/recipes/fencing.md")]
+struct Recipes;
+
 pub mod blocking;
 mod builder;
 mod core;
 mod drive;
 mod error;
 pub mod examine;
+mod fence;
 mod guard;
 mod guards;
 mod inspect;
@@ -86,6 +92,7 @@ mod wish;
 pub use builder::Builder;
 pub use drive::{NodeRelease, NodeReleaseState, NodeStatus, Released, Status, Verdict};
 pub use error::{Error, Loss, NodeAnswer, NodeAnswers};
+pub use fence::{Fence, FenceRead, FenceWrite, Stale};
 pub use guard::{Extending, Guard, GuardState, Releasing};
 pub use guards::Guards;
 pub use lock::{Lock, Locking};

@@ -205,8 +205,7 @@ async fn one_that_is_taken_leaves_nothing_of_the_others() {
     assert!(guard.is_held());
     guard.release().await.expect("released");
     for server in &servers {
-        eventually("no ticket is left", async || server.command(&["DBSIZE"]) == Reply::Int(0))
-            .await;
+        eventually("no ticket is left", async || server.kept() == 0).await;
     }
 }
 
@@ -228,7 +227,7 @@ async fn dropped_in_the_middle_it_leaves_nothing() {
         eventually("it has the first, and waits for the second", async || {
             assert!(!poll_once(locking.as_mut()));
             // The other's record, ours, and a queue.
-            exist(&server, &["a"]) == 1 && server.command(&["DBSIZE"]) != Reply::Int(2)
+            exist(&server, &["a"]) == 1 && server.kept() != 2
         })
         .await;
         assert_eq!(exist(&server, &["c"]), 0, "out of order");
@@ -236,7 +235,7 @@ async fn dropped_in_the_middle_it_leaves_nothing() {
     eventually("what it had is given back", async || exist(&server, &["a", "c"]) == 0).await;
     assert!(guard.is_held());
     guard.release().await.expect("released");
-    eventually("no ticket is left", async || server.command(&["DBSIZE"]) == Reply::Int(0)).await;
+    eventually("no ticket is left", async || server.kept() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -378,6 +377,34 @@ async fn an_owner_gets_what_it_holds_already() {
     drop(guards);
     assert!(world.is_free("a").await && !world.is_free("b").await);
     assert!(held.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_of_them_has_the_note_of_the_holder() {
+    let world = World::new().await;
+    let note = async |name: &str| {
+        let status = world.other.inspect(name).await.expect("a status");
+        status.note().map(|note| (note.text.clone(), note.since.expect("a time")))
+    };
+    let held = world.others(&["b"]).await;
+    let locking = world.ours.lock_many(["c", "b", "a"]).note("Anna on web-3").into_future();
+    let locking = tokio::spawn(locking);
+    world.time.pass(secs(100)).await;
+    let (text, since) = note("a").await.expect("it is held while the next is waited for");
+    assert_eq!((text.as_str(), note("b").await, note("c").await), ("Anna on web-3", None, None));
+    drop(held);
+    let guards = locking.await.expect("no panic").expect("free");
+    for name in ["b", "c"] {
+        let (text, later) = note(name).await.expect("a note");
+        assert_eq!(text, "Anna on web-3", "{name}");
+        assert!(later.duration_since(since).is_ok_and(|by| by >= secs(99)), "{name}");
+    }
+    guards.release().await.expect("released");
+    assert_eq!((note("a").await, note("b").await, note("c").await), (None, None, None));
+    assert!(world.nodes.iter().all(|node| node.is_empty()), "something is left");
+    let long = "x".repeat(quorlock::MAX_NOTE_BYTES + 1);
+    let refused = world.ours.lock_many(["a"]).note(long).await.expect_err("too long");
+    assert!(matches!(refused, Error::Misuse { .. }), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -34,7 +34,7 @@ pub enum Planted {
     MarkerByPresence,
     /// A server that may have forgotten votes at once.
     NoQuarantine,
-    /// A release, whose clock is not compared, begins the time in which a server casts no votes.
+    /// A release begins the time in which a server casts no votes, by a clock that nobody compares.
     ReleaseMarks,
     /// A holder stores its record again on every server that has forgotten it.
     HealUnguarded,

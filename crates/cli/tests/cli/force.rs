@@ -1,10 +1,8 @@
 //! `release --force`: a lock is taken away from its holder.
 
-use quorlock_testkit::Reply;
-
 use crate::nodes::{Nodes, quorlock};
-use crate::on_terminal::OnTerminal;
 use crate::process::{Running, outcome};
+use crate::terminal::Terminal;
 
 const HOLD: [&str; 5] = ["x", "--", "sh", "-c", "echo in; read _; exit 0"];
 
@@ -26,7 +24,7 @@ fn without_a_terminal_it_has_to_be_confirmed() {
     assert!(broken.stdout.starts_with("broke the lock x, held by #"), "{broken:?}");
     assert!(broken.stdout.contains(", sh, since ") && broken.stdout.contains("3 of 3 nodes"));
     for server in &nodes.0 {
-        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "the note goes too");
+        assert_eq!(server.kept(), 0, "the note goes too");
     }
     run.close_stdin();
     let lost = run.end();
@@ -61,10 +59,10 @@ fn on_a_terminal_it_is_asked() {
     let state = || outcome(&mut at_home(&["status", "x"])).stdout;
     for (answer, code) in [("\n", 78), ("no\n", 78), ("\u{4}", 78), ("y\n", 0)] {
         assert!(state().starts_with("x is held"), "before {answer:?}");
-        let mut force = OnTerminal::start(&mut at_home(&["release", "--force", "x"]));
+        let mut force = Terminal::start(&at_home(&["release", "--force", "x"]));
         quorlock_testkit::eventually("it asks", || force.screen().contains("[y/N]"));
         assert!(force.screen().contains("break the lock x, held by #"), "{}", force.screen());
-        force.type_in(answer);
+        force.types(answer);
         let (ended, screen) = force.end();
         assert_eq!(ended, Some(code), "{screen}");
         assert_eq!(screen.contains("broke the lock x"), code == 0, "{screen}");

@@ -1,5 +1,6 @@
 //! Passwords and tokens are never shown.
 
+use std::fs;
 use std::process::Command;
 
 use quorlock_testkit::{RedisServer, Reply};
@@ -66,6 +67,10 @@ fn a_token_is_not_shown() {
     let Reply::Bulk(Some(token)) = server.command(&["GET", "x"]) else { panic!("no token") };
     let token = String::from_utf8(token).unwrap();
     let status = outcome(quorlock().env("QUORLOCK_LOG", "trace").arg("status").args(nodes));
+    // The command has it, but not on its command line, which every user can see.
+    let processes = fs::read_dir("/proc").unwrap();
+    let lines = processes.filter_map(|entry| fs::read(entry.unwrap().path().join("cmdline")).ok());
+    assert!(lines.into_iter().all(|line| !String::from_utf8_lossy(&line).contains(&token)));
     run.close_stdin();
     for outcome in [run.end(), status] {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");

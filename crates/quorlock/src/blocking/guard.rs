@@ -32,6 +32,16 @@ impl Guard {
         self.guard.name()
     }
 
+    /// The number of this holder, for the check at what the lock protects. See
+    /// [`crate::Guard::fence`].
+    ///
+    /// # Panics
+    /// If the locker was built [without fences](crate::Builder::fences).
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        self.guard.fence()
+    }
+
     /// Whether the lock is held at this moment. Once it is `false` it stays so.
     #[must_use]
     pub fn is_held(&self) -> bool {
@@ -81,6 +91,12 @@ impl Guard {
     /// end a process, but do not wait there. What blocks in this module refuses to.
     pub fn on_lost(&self, tell: impl FnOnce(Loss) + Send + 'static) {
         self.presence.tell(self.guard.runtime(), self.guard.lost(), tell);
+    }
+
+    /// What proves to the nodes that the lock is held. A secret. See [`crate::Guard::token`].
+    #[must_use]
+    pub fn token(&self) -> TokenText {
+        self.guard.token()
     }
 
     /// Stops extending the lock without giving it back. See [`crate::Guard::keep`].

@@ -41,24 +41,15 @@ impl Records {
 
     /// From when on this start of the server casts votes. One that is new here begins now.
     fn voting(&mut self, script: &Script<'_>) -> u64 {
-        let from_us = self.would_vote(script);
-        if !self.marker.is_some_and(|marker| Self::knows(marker, script)) {
-            self.marker = Some(Marker { run_id: script.run_id, from_us });
+        if let Some(marker) = self.marker
+            && (marker.run_id == script.run_id || script.has(Planted::MarkerByPresence))
+        {
+            return marker.from_us;
         }
+        let quiet_us = if script.has(Planted::NoQuarantine) { 0 } else { script.quiet_us };
+        let from_us = script.micros() + quiet_us;
+        self.marker = Some(Marker { run_id: script.run_id, from_us });
         from_us
-    }
-
-    /// The same, without writing anything down.
-    fn would_vote(&self, script: &Script<'_>) -> u64 {
-        match self.marker {
-            Some(marker) if Self::knows(marker, script) => marker.from_us,
-            _ if script.has(Planted::NoQuarantine) => script.micros(),
-            _ => script.micros() + script.quiet_us,
-        }
-    }
-
-    fn knows(marker: Marker, script: &Script<'_>) -> bool {
-        marker.run_id == script.run_id || script.has(Planted::MarkerByPresence)
     }
 }
 
@@ -86,10 +77,11 @@ impl Dialect for Records {
     }
 
     fn may_pass_on(&mut self, script: &Script<'_>) -> bool {
-        if script.has(Planted::ReleaseMarks) {
-            return script.micros() >= self.voting(script);
+        let checked = !script.has(Planted::ReleaseMarks);
+        if checked && self.clock_refusal(script).is_some() {
+            return false;
         }
-        script.micros() >= self.would_vote(script)
+        script.micros() >= self.voting(script)
     }
 
     fn read(&self, name: &[u8]) -> Option<Vec<u8>> {
@@ -117,14 +109,8 @@ impl Dialect for Records {
     }
 
     fn take(&mut self, name: &[u8], token: &[u8], taking: Taking, script: &Script<'_>) -> u64 {
-        let now = script.micros();
-        let from = match taking.seen_us {
-            None => now,
-            // What the new holder counts from. The present time cannot be relied upon if it is
-            // outside of the window.
-            Some(seen) if self.clock_refusal(script).is_some() => seen,
-            Some(seen) => now.max(seen),
-        };
+        // What the new holder counts from is not before the request that it counts from was seen.
+        let from = script.micros().max(taking.seen_us.unwrap_or_default());
         let lock = self.locks.entry(name.to_vec()).or_default();
         lock.number = match taking.proposal {
             Some(proposal) => proposal.after(lock.number),

@@ -1,7 +1,7 @@
 //! Removing what nobody will come back for: records that have ended, tickets of the killed.
 //!
-//! A record that is released goes at once. What a killed process leaves behind is found by walking
-//! through the file, a stretch at a time, round and round.
+//! A record that has ended stays for its number, for a day. Then it is found, as is what a killed process
+//! leaves behind, by walking through the file, a stretch at a time, round and round.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const RECORDS: usize = 2 * GRANTS;
 const TICKETS: usize = 32;
 /// A record that has ended stays for its number. Numbers follow the clock: after so long any new one
 /// is higher.
-const NUMBERS_KEPT: Duration = Duration::from_hours(24);
+const NUMBERS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 const SOME_RECORDS: &str = "
     SELECT name, expires_ns FROM lock WHERE name > ?1 ORDER BY name LIMIT ?2";
