@@ -1,9 +1,9 @@
-//! The project's own commands: `cargo xtask test`, `cargo xtask verify`, `cargo xtask fix`,
-//! `cargo xtask bench`.
+//! The project's own commands: `cargo xtask test`, `verify`, `fix`, `bench` and `determinism`.
 
 mod bench_command;
 mod beside_flock;
 mod debian;
+mod determinism;
 mod project;
 mod python_peers;
 mod steps;
@@ -30,6 +30,8 @@ Commands:
   bench [WHICH] Measure Quorlock beside its peers: latency, throughput, faults, waiting, sqlite,
                 memory, or all; `bench waiting --quick` to try something out;
                 `bench command` is `quorlock run` beside `flock`
+
+  determinism   Simulate some seeds in a debug and in a release build, and compare the traces
 
 ARGS of `test` narrow the run. They go to `cargo test`, after the options that are always there
 (all packages unless ARGS name some, all features, no stop at the first failure):
@@ -75,11 +77,12 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
                 ))),
             }
         }
-        ("verify" | "fix", [extra, ..]) => Ok(usage_error(&format!(
+        ("determinism", []) => determinism::determinism(&Project::find()?),
+        ("verify" | "fix" | "determinism", [extra, ..]) => Ok(usage_error(&format!(
             "`{command}` takes no arguments, but was given `{extra}`: leave it out"
         ))),
         _ => Ok(usage_error(&format!(
-            "there is no command `{command}`: use `test`, `verify`, `fix` or `bench`"
+            "there is no command `{command}`: use `test`, `verify`, `fix`, `bench` or `determinism`"
         ))),
     }
 }
@@ -120,7 +123,7 @@ mod tests {
 
     #[test]
     fn help_lists_every_command() {
-        for command in ["\n  test ", "\n  verify ", "\n  fix ", "\n  bench "] {
+        for command in ["\n  test ", "\n  verify ", "\n  fix ", "\n  bench ", "\n  determinism "] {
             assert!(HELP.contains(command), "{command:?} is not in the help");
         }
     }

@@ -33,12 +33,18 @@ pub struct Outcome {
 }
 
 /// Runs a seed.
+///
+/// # Panics
+/// As [`run_plan`] does.
 #[must_use]
 pub fn run(setup: &Setup) -> Outcome {
     run_plan(setup, Plan::random(setup))
 }
 
 /// Runs a seed with a plan of faults of one's own.
+///
+/// # Panics
+/// When a process never rests: that is a bug in the library or in the simulation.
 #[must_use]
 pub fn run_plan(setup: &Setup, plan: Plan) -> Outcome {
     let world = World::new(setup.clone(), plan.clone());

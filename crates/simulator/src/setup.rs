@@ -119,6 +119,8 @@ pub struct Setup {
 pub enum Step {
     /// Waits until so many milliseconds after the start.
     Until(u64),
+    /// Waits for so many milliseconds.
+    For(u64),
     /// Takes the lock, however long that takes.
     Take,
     /// Writes to the resource, without a look at whether it still holds the lock.

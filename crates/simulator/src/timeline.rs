@@ -45,6 +45,7 @@ pub fn html(title: &str, about: &str, runs: &[(&str, &Outcome)]) -> String {
         );
         page.push_str(&verdict(outcome));
         page.push_str(&Drawing::of(outcome).svg());
+        page.push_str(&faults_of(outcome));
         page.push_str("</section>\n");
     }
     page.push_str("</body></html>\n");
@@ -60,6 +61,15 @@ fn verdict(outcome: &Outcome) -> String {
         let _ = write!(text, "<p class=\"bad\">{}</p>", escaped(&violation.to_string()));
     }
     text
+}
+
+/// The faults in words, with the numbers that they have in the picture.
+fn faults_of(outcome: &Outcome) -> String {
+    let drawing = Drawing::of(outcome);
+    let seen = outcome.plan.faults.iter().filter(|fault| drawing.is_seen(fault.at));
+    let items: Vec<_> =
+        seen.map(|fault| format!("<li>{}</li>", escaped(&fault.to_string()))).collect();
+    if items.is_empty() { String::new() } else { format!("<ol>{}</ol>\n", items.concat()) }
 }
 
 struct Drawing<'a> {
@@ -178,10 +188,16 @@ impl<'a> Drawing<'a> {
             if !self.is_seen(fault.at) {
                 continue;
             }
-            let y = TOP - 46.0 + f64::from(shown % 3) * 10.0;
+            let y = TOP - 46.0 + f64::from(shown % 3) * 11.0;
             shown += 1;
             let span = (fault.at, fault.at + fault.lasts.max(8_000_000));
             self.bar("fault", "#d33", span, y, 8.0, &fault.to_string());
+            let x = self.x(fault.at) - 3.0;
+            let _ = writeln!(
+                self.out,
+                "<text class=\"number\" x=\"{x:.1}\" y=\"{:.0}\">{shown}</text>",
+                y + 8.0
+            );
         }
     }
 
@@ -404,7 +420,7 @@ body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper)
 h1{font-size:1.6rem;margin:0}h2{font-size:1.15rem;margin:2rem 0 0}p{max-width:75ch}.sub{color:var(--soft);margin:0}\
 .good{color:#2a8a3e;font-weight:600}.bad{color:#d33;font-weight:600}\
 .frame{overflow-x:auto}.legend{color:var(--soft);font-size:.9rem;max-width:none}.legend b{color:var(--ink)}\
-svg text{font:12px system-ui,sans-serif;fill:var(--ink)}svg .tick{fill:var(--soft);text-anchor:middle}\
+svg text{font:12px system-ui,sans-serif;fill:var(--ink)}svg .number{font-size:10px;fill:#d33;text-anchor:end}ol{color:var(--soft);font-size:.9rem}svg .tick{fill:var(--soft);text-anchor:middle}\
 .grid{stroke:var(--faint)}.lane{stroke:var(--faint);stroke-width:2}\
 .yes,.no,.mute,.back{stroke-width:.8;opacity:.55}.yes{stroke:#3f9b4f}.no{stroke:#e08a1e}.mute{stroke:#d33;stroke-dasharray:3 3}\
 .back{stroke:var(--soft);opacity:.3}.record{opacity:.75}.held{rx:3;stroke:var(--ink);stroke-width:1}\
@@ -416,7 +432,8 @@ const LEGEND: &str = "<p class=\"legend\"><b>Processes:</b> a bar while one beli
 while it does not run; <b>lost</b> where it is told. <b>Nodes:</b> a bar in the colour of the process whose \
 record it has; grey while it casts no vote; black while it is gone. <b>Lines:</b> requests, green if done, \
 orange if refused, dashed red if not looked at; grey for replies. <b>Resource:</b> ● a write, ✗ one that \
-came too late and is refused where fences are checked. Red above: faults. Point at anything to read more.</p>\n";
+came too late and is refused where fences are checked. <b>Red above:</b> faults, by their numbers in the \
+list below. Point at anything to read more.</p>\n";
 
 #[cfg(test)]
 mod tests {

@@ -114,6 +114,7 @@ impl Client {
                     let now = self.world.state().now_of(self.process);
                     self.sleep((ms * 1_000_000).saturating_sub(now)).await;
                 }
+                Step::For(ms) => self.sleep(ms * 1_000_000).await,
                 Step::Take => {
                     self.wants(0);
                     if let Ok(guard) = locker.lock(NAMES[0]).await {
@@ -329,7 +330,7 @@ impl User {
             2..8 => self.random.below(self.ttl() / 2),
             _ => self.random.below(2 * self.ttl()),
         };
-        while left > 0 && !(careful && !guard.is_held()) {
+        while left > 0 && (!careful || guard.is_held()) {
             let piece = self.random.between(1, self.ttl() / 4).min(left);
             left -= piece;
             self.client.sleep(piece).await;

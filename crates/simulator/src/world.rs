@@ -34,7 +34,7 @@ const MOST_STEPS: u32 = 1_000_000;
 pub(crate) const WALL_START: u64 = 1_790_000_000_000_000_000;
 
 /// What is to happen.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
     /// A timer of a process ends.
     Timer(u64),

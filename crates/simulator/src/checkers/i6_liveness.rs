@@ -37,14 +37,13 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
         match entry.what {
             What::Opened(Opened { window, name, .. }) => {
                 names.insert(window, name);
-                if name == 0 {
-                    if let Some(since) = free_since.take()
-                        && entry.at > since + handing
-                    {
-                        let text =
-                            format!("whoever waits gets a lock that is free since {}", Time(since));
-                        violated(entry.at, text);
-                    }
+                let since = free_since.take_if(|_| name == 0);
+                if let Some(since) = since
+                    && entry.at > since + handing
+                {
+                    let since = Time(since);
+                    let text = format!("whoever waits gets a lock that is free since {since}");
+                    violated(entry.at, text);
                 }
             }
             What::Closed { window } if names.get(&window) == Some(&0) => {

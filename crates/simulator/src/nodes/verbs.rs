@@ -29,6 +29,7 @@ pub(super) struct Taking {
 }
 
 /// Why a server does not vote.
+#[derive(Clone, Copy)]
 pub(super) enum Refusal {
     Clock,
     Quarantine(Duration),
@@ -129,8 +130,8 @@ impl<R: Records> Keys<R> {
             AskedVerb::Wait { .. } => return self.wait(asked, script),
             AskedVerb::Release { token, next } => {
                 let unchecked = script.has(Planted::ReleaseUnchecked);
-                if !holds(self, &token.text()) && !(unchecked && self.records.read(name).is_some())
-                {
+                let anyway = unchecked && self.records.read(name).is_some();
+                if !anyway && !holds(self, &token.text()) {
                     self.leave(name, &token.text());
                     return Ok(Answer::Refused);
                 }
@@ -151,7 +152,8 @@ impl<R: Records> Keys<R> {
                 Answer::Done
             }
             AskedVerb::Break { holder } => {
-                if !self.records.read(name).is_some_and(|token| Holder::of(&token) == *holder) {
+                let held_by = self.records.read(name).map(|token| Holder::of(&token));
+                if held_by != Some(*holder) {
                     return Ok(Answer::Refused);
                 }
                 self.notes.remove(name);

@@ -16,9 +16,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
     nodes: 3,
     clients: 3,
     script: &[
-        &[Step::Until(100), Step::Take, Step::Until(400), Step::Release],
-        &[Step::Until(100), Step::Take, Step::Until(700), Step::Release],
-        &[Step::Until(100), Step::Take, Step::Until(1_000), Step::Release],
+        &[Step::Until(100), Step::Take, Step::For(300), Step::Release],
+        &[Step::Until(100), Step::Take, Step::For(300), Step::Release],
+        &[Step::Until(100), Step::Take, Step::For(300), Step::Release],
     ],
     plan: || {
         let ways = (0..3).flat_map(|process| (0..3).map(move |node| (process, node)));
