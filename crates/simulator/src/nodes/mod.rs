@@ -4,6 +4,8 @@
 //! before them: how a record lies on the server.
 
 mod asked;
+#[cfg(test)]
+mod beside_a_server;
 mod queue;
 mod redlock;
 mod strict;

@@ -89,7 +89,8 @@ impl<R: Records> Keys<R> {
                 return Turn::Mine;
             }
             let proposal = waiter.proposal.map(|proposal| proposal.at_least(next));
-            let taking = Taking { ttl_ms: waiter.ttl_ms, proposal, seen_us: Some(waiter.seen_us) };
+            let (ttl_ms, seen_us) = (waiter.ttl_ms, Some(waiter.seen_us));
+            let taking = Taking { ttl_ms, proposal, least: next, seen_us };
             let number = self.records.take(name, &token, taking, script);
             let Ticket { client, waiter: ticket, .. } = waiter.ticket;
             let grant = Grant { waiter: ticket, sent: waiter.sent, others, number };

@@ -114,7 +114,7 @@ impl Dialect for Records {
         let lock = self.locks.entry(name.to_vec()).or_default();
         lock.number = match taking.proposal {
             Some(proposal) => proposal.after(lock.number),
-            None => lock.number + 1,
+            None => taking.least.max(lock.number + 1),
         };
         lock.expiry_us = from + taking.ttl_ms * 1_000;
         lock.owner = token.to_vec();

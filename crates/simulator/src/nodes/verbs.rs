@@ -24,6 +24,8 @@ pub(super) struct Keys<R> {
 pub(super) struct Taking {
     pub(super) ttl_ms: u64,
     pub(super) proposal: Option<Proposal>,
+    /// The least number, though none is asked for.
+    pub(super) least: u64,
     /// When the request that its holder counts from was seen, if it was an earlier one.
     pub(super) seen_us: Option<u64>,
 }
@@ -99,7 +101,8 @@ impl<R: Records> Keys<R> {
                 if held && !script.has(Planted::AcquireOverwrites) {
                     return Ok(Answer::Refused);
                 }
-                let taking = Taking { ttl_ms: millis(*ttl), proposal: *proposal, seen_us: None };
+                let taking =
+                    Taking { ttl_ms: millis(*ttl), proposal: *proposal, least: 0, seen_us: None };
                 Answer::Granted { number: self.records.take(name, &token.text(), taking, script) }
             }
             AskedVerb::Confirm { token, number } => {
@@ -119,7 +122,7 @@ impl<R: Records> Keys<R> {
                     return Ok(Answer::Granted { number });
                 }
                 if script.has(Planted::ExtendCreates) {
-                    let taking = Taking { ttl_ms, proposal: None, seen_us: None };
+                    let taking = Taking { ttl_ms, proposal: None, least: 0, seen_us: None };
                     let number = self.records.take(name, &text, taking, script);
                     return Ok(Answer::Granted { number });
                 }
@@ -201,7 +204,7 @@ impl<R: Records> Keys<R> {
         if self.pass_on(name, &me, 0, script) != Turn::Mine {
             return Ok(queued(None));
         }
-        let taking = Taking { ttl_ms: keep_ms, proposal, seen_us: None };
+        let taking = Taking { ttl_ms: keep_ms, proposal, least: 0, seen_us: None };
         Ok(Answer::Granted { number: self.records.take(name, &me, taking, script) })
     }
 
