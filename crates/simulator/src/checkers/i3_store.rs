@@ -12,7 +12,8 @@ pub(super) fn check(trace: &Trace) -> Vec<Violation> {
     let mut latest: BTreeMap<u8, (usize, u32)> = BTreeMap::new();
     for (index, entry) in trace.entries().iter().enumerate() {
         match entry.what {
-            What::Opened(opened) => {
+            // One that was over before its holder heard of it has no place in the order of time.
+            What::Opened(opened) if opened.until > entry.at => {
                 order.insert(opened.window, (index, opened.holding));
             }
             What::Written(Written { window, name, fence: Some(_), accepted: true, .. }) => {
@@ -38,7 +39,7 @@ mod tests {
     #[test]
     fn a_late_write_that_is_accepted_is_found() {
         let opened = |window| {
-            let (name, holding, until, fence) = (0, window, 0, Some(u64::from(window)));
+            let (name, holding, until, fence) = (0, window, u64::MAX, Some(u64::from(window)));
             What::Opened(Opened { window, process: 0, name, holding, until, fence, heeds: false })
         };
         let written = |window, accepted| {
