@@ -57,7 +57,7 @@ struct Sample {
 
 pub fn compare(run: &Run) -> Result<Report> {
     let rounds = run.scaled(2, 1);
-    let window = if run.quick { Duration::from_millis(700) } else { Duration::from_millis(1_500) };
+    let window = if run.quick { Duration::from_millis(700) } else { Duration::from_millis(1_200) };
     let settings: &[(u32, &[u32])] =
         if run.quick { &[(4, &[16])] } else { &[(1, &[16, 64]), (4, &[16, 64])] };
     let mut groups = Vec::new();

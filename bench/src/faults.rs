@@ -15,8 +15,8 @@ use crate::report::{Cell, Column, Group, Report, Row};
 /// A round ends with the first of both.
 const CYCLES: u64 = 200;
 const SECONDS: f64 = 1.0;
-/// Who needs longer for what was begun by then is not waited for.
-const LIMIT: Duration = Duration::from_secs(12);
+/// Who takes that long once is not asked again in the same state.
+const SLOW_SECONDS: f64 = 3.0;
 const STATES: [State; 3] = [State::Up, State::OneHung, State::TwoDead];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,8 @@ enum State {
 
 pub fn compare(run: &Run) -> Result<Report> {
     let rounds = run.scaled(3, 1);
+    // Who needs longer for what was begun by then is not waited for.
+    let limit = Duration::from_secs(if run.quick { 4 } else { 12 });
     let servers = servers(5);
     // Who has no servers has no faults of servers.
     let on_servers = systems()
@@ -38,7 +40,7 @@ pub fn compare(run: &Run) -> Result<Report> {
         let seconds = contest.entrants[index].system.warm_up_seconds(run.quick);
         run.progress(&format!("faults, {} warms up", contest.entrants[index].system.name));
         let order = Order::cycles("bench/warm", 1, u64::MAX >> 2, seconds);
-        contest.cycles(index, &order, LIMIT);
+        contest.cycles(index, &order, limit);
     }
     let mut outcomes: Vec<Vec<Outcome>> =
         vec![vec![Outcome::default(); STATES.len()]; contest.entrants.len()];
@@ -47,9 +49,12 @@ pub fn compare(run: &Run) -> Result<Report> {
             run.progress(&format!("faults, {state:?}, round {} of {rounds}", round + 1));
             state.begin(&servers);
             for index in contest.turns(round) {
+                if outcomes[index][number].is_known() {
+                    continue;
+                }
                 let order =
                     Order::cycles(&format!("bench/{number}/{index}/{round}"), 1, CYCLES, SECONDS);
-                match contest.cycles(index, &order, LIMIT) {
+                match contest.cycles(index, &order, limit) {
                     Some(sample) => outcomes[index][number].samples.push(sample),
                     None => {
                         let reason = contest.entrants[index].state.as_ref().err();
@@ -58,7 +63,7 @@ pub fn compare(run: &Run) -> Result<Report> {
                 }
             }
             state.end(&servers);
-            settle(&mut contest);
+            settle(&mut contest, limit);
         }
     }
     let column = |name, charted| Column { name, charted };
@@ -120,10 +125,10 @@ impl State {
 }
 
 /// Lets everybody find all nodes again, and lets those back in who were thrown out.
-fn settle(contest: &mut Contest) {
+fn settle(contest: &mut Contest, limit: Duration) {
     for index in 0..contest.entrants.len() {
         let order = Order::cycles("bench/settle", 1, u64::MAX >> 2, 0.3);
-        contest.cycles(index, &order, LIMIT);
+        contest.cycles(index, &order, limit);
     }
     contest.restart();
 }
@@ -137,6 +142,12 @@ struct Outcome {
 }
 
 impl Outcome {
+    /// Whether another round would only take long.
+    fn is_known(&self) -> bool {
+        let slow = |sample: &Sample| sample.client.seconds > SLOW_SECONDS;
+        self.dropped.is_some() || self.samples.iter().any(slow)
+    }
+
     fn row(&self, system: &str) -> Row {
         if let (Some(reason), []) = (&self.dropped, &*self.samples) {
             return Row::without(system, reason, 5);

@@ -12,12 +12,14 @@ use crate::peers::systems;
 use crate::report::{Cell, Column, Group, Report, Row};
 
 const TASKS: [usize; 3] = [64, 256, 1_024];
+const QUICK_TASKS: [usize; 2] = [64, 1_024];
 const LIMIT: Duration = Duration::from_secs(30);
 const EVER: u64 = u64::MAX >> 2;
 
 pub fn compare(run: &Run) -> Result<Report> {
     let rounds = run.scaled(5, 1);
-    let burst = if run.quick { 0.3 } else { 0.6 };
+    let burst = if run.quick { 0.3 } else { 0.5 };
+    let tasks: &[usize] = if run.quick { &QUICK_TASKS } else { &TASKS };
     let mut groups = Vec::new();
     for nodes in [1, 5] {
         let servers = servers(nodes);
@@ -28,7 +30,7 @@ pub fn compare(run: &Run) -> Result<Report> {
             let seconds = system.warm_up_seconds(run.quick);
             contest.cycles(index, &Order::cycles("bench/warm", TASKS[0], EVER, seconds), LIMIT);
         }
-        for tasks in TASKS {
+        for &tasks in tasks {
             let samples = bursts(run, &mut contest, (nodes, tasks), rounds, burst);
             groups.push(group(&contest, &samples, nodes, tasks));
         }

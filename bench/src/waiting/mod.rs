@@ -45,12 +45,8 @@ struct Extent {
 }
 
 impl Extent {
-    const FULL: Self = Self {
-        rounds: 2,
-        window: Duration::from_millis(3_500),
-        nodes: &[1, 5],
-        waiters: &[16, 64],
-    };
+    const FULL: Self =
+        Self { rounds: 2, window: Duration::from_secs(2), nodes: &[1, 5], waiters: &[16, 64] };
     /// To try something out: too short for the rare and the slow.
     const QUICK: Self =
         Self { rounds: 1, window: Duration::from_secs(1), nodes: &[5], waiters: &[16] };
