@@ -102,7 +102,7 @@ mod tests {
         let text = tables(&super::super::tests::example());
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[1..3], ["An <example>", "  a note"]);
-        assert_eq!(lines[4], "1 node              CPU µs  p50 µs");
+        assert_eq!(lines[4], "1 node             CPU µs  p50 µs");
         assert_eq!(lines[5], "one     3.00 (1.00..20.0)  12,346");
         assert_eq!(lines[6].trim_end(), "two     missing: `go` & all");
     }

@@ -1,6 +1,7 @@
 //! The command line, as it is written and as `--help` explains it.
 
 mod acquire;
+mod bench;
 mod doctor;
 mod extend;
 mod list;
@@ -21,6 +22,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{duration, exit};
 pub(crate) use acquire::AcquireArgs;
+pub(crate) use bench::BenchArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use extend::ExtendArgs;
 pub(crate) use list::ListArgs;
@@ -46,6 +48,7 @@ Examples:
   quorlock status nightly-backup
   quorlock list
   quorlock doctor                                 # what is wrong with the nodes, and the remedy
+  quorlock bench                                  # what locks on the nodes cost, and what limits them
   QUORLOCK_TOKEN=$(quorlock acquire deploy)       # for scripts: see quorlock acquire --help
 
 `quorlock run --help` tells more, and so does that of every command. What the arguments leave open is
@@ -91,6 +94,7 @@ pub(crate) enum Action {
     Status(StatusArgs),
     List(ListArgs),
     Doctor(DoctorArgs),
+    Bench(BenchArgs),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }
