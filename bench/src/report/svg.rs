@@ -25,7 +25,8 @@ pub fn chart(report: &Report, machine: &Machine) -> String {
     let mut body = String::new();
     let mut y = 34.0;
     line(&mut body, 16.0, y, "t", report.title);
-    for note in report.notes.iter().chain([&machine.line()]) {
+    let scale = "logarithmic scale; thin lines go from the least round to the most".to_owned();
+    for note in report.notes.iter().chain([&scale, &machine.line()]) {
         y += LINE;
         line(&mut body, 16.0, y, "n", note);
     }

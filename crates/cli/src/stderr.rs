@@ -56,7 +56,9 @@ fn carry_out(order: Order) {
         Order::Write(text) => drop(io::stderr().write_all(text.as_bytes())),
         // Cut off at the terminal's edge: what is wrapped cannot be cleared.
         Order::Show(line) => {
-            let columns = tcgetwinsize(io::stderr()).map_or(80, |size| size.ws_col);
+            // A terminal that does not know its width, as on a serial line, says zero.
+            let size = tcgetwinsize(io::stderr()).ok().filter(|size| size.ws_col > 0);
+            let columns = size.map_or(80, |size| size.ws_col);
             let most = usize::from(columns).saturating_sub(1);
             let line: String = line.chars().filter(|c| !c.is_control()).take(most).collect();
             drop(io::stderr().write_all(format!("{CLEAR}{line}").as_bytes()));
