@@ -7,6 +7,7 @@
 //!                   ├──▶ acquire, extend, release   the same in steps, for scripts
 //!                   ├──▶ status, list       who holds locks
 //!                   ├──▶ doctor             what is wrong with the nodes
+//!                   ├──▶ bench              what locks on them cost
 //!                   └──▶ pages              manual pages and completions
 //! ```
 //!
@@ -14,6 +15,7 @@
 
 mod acquire;
 mod args;
+mod bench;
 mod config;
 mod doctor;
 mod duration;
@@ -77,8 +79,12 @@ fn main() -> ExitCode {
 
 fn execute(args: Args) -> Result<u8, Failed> {
     let plan = Plan::new(args)?;
-    // The doctor has its own way to say what the library warns of.
-    let least = if matches!(plan, Plan::Doctor(_)) { LevelFilter::OFF } else { LevelFilter::WARN };
+    // These have their own way to say what the library warns of.
+    let least = if matches!(plan, Plan::Doctor(_) | Plan::Bench(_)) {
+        LevelFilter::OFF
+    } else {
+        LevelFilter::WARN
+    };
     warnings::show(least)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
@@ -93,6 +99,7 @@ fn execute(args: Args) -> Result<u8, Failed> {
             Plan::Status(plan) => status::status(plan).await,
             Plan::List(plan) => list::list(plan).await,
             Plan::Doctor(plan) => doctor::doctor(plan).await,
+            Plan::Bench(plan) => bench::bench(plan).await,
             Plan::Man(args) => pages::man(args),
             Plan::Completions(args) => pages::completions(args),
         }

@@ -11,6 +11,7 @@ use crate::acquire::Acquire;
 use crate::args::{
     Action, Args, ClusterArgs, CompletionsArgs, DoctorArgs, ManArgs, RunArgs, StatusArgs,
 };
+use crate::bench::Bench;
 use crate::config::{self, Config, Login, NodeEntry};
 use crate::duration::shown;
 use crate::exit::{self, Failed};
@@ -29,6 +30,7 @@ pub(crate) enum Plan {
     Status(Status),
     List(List),
     Doctor(Doctor),
+    Bench(Bench),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }
@@ -98,6 +100,7 @@ impl Plan {
             Action::List(args) => List::new(args).map(Self::List),
             Action::Status(args) => Status::new(args).map(Self::Status),
             Action::Doctor(args) => Doctor::new(args).map(Self::Doctor),
+            Action::Bench(args) => Bench::new(args).map(Self::Bench),
             Action::Man(args) => Ok(Self::Man(args)),
             Action::Completions(args) => Ok(Self::Completions(args)),
         }

@@ -1,6 +1,7 @@
 //! The command line, as it is written and as `--help` explains it.
 
 mod acquire;
+mod bench;
 mod doctor;
 mod extend;
 mod list;
@@ -22,6 +23,7 @@ use clap::{Parser, Subcommand};
 use crate::stderr::{fail, hint};
 use crate::{duration, exit};
 pub(crate) use acquire::AcquireArgs;
+pub(crate) use bench::BenchArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use extend::ExtendArgs;
 pub(crate) use list::ListArgs;
@@ -64,6 +66,7 @@ Examples:
   quorlock status backup
   quorlock list
   quorlock doctor                           # what is wrong with the nodes
+  quorlock bench                            # what locks on them cost
   QUORLOCK_TOKEN=$(quorlock acquire deploy) # for scripts";
 
 /// Over the options that all commands with a lock have.
@@ -98,6 +101,7 @@ pub(crate) enum Action {
     Status(StatusArgs),
     List(ListArgs),
     Doctor(DoctorArgs),
+    Bench(BenchArgs),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }

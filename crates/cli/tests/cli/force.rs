@@ -1,6 +1,5 @@
 //! `release --force`: a lock is taken away from its holder.
 
-
 use crate::nodes::{Nodes, quorlock};
 use crate::process::{Running, outcome};
 use crate::terminal::Terminal;
