@@ -103,7 +103,8 @@ fn warm_up(
     run.progress(&format!("latency, {} nodes, {} warms up", servers.len(), system.name));
     let seconds = system.warm_up_seconds(run.quick);
     let order = Order::cycles(&format!("bench/{index}/warm"), 1, u64::MAX >> 2, seconds);
-    let watched = Duration::from_secs_f64(seconds / 2.0);
+    // All of it: one that does one thing after the other has to be seen doing both.
+    let watched = Duration::from_secs_f64(seconds);
     thread::scope(|scope| {
         let watching = scope.spawn(|| Shares::watch(&servers[0], watched));
         contest.cycles(index, &order, LIMIT);
