@@ -1,9 +1,10 @@
 //! The project's own commands: `cargo xtask test`, `cargo xtask verify`, `cargo xtask fix`,
-//! `cargo xtask bench`.
+//! `cargo xtask bench`, `cargo xtask model`.
 
 mod bench_command;
 mod beside_flock;
 mod debian;
+mod model_command;
 mod project;
 mod python_peers;
 mod steps;
@@ -30,6 +31,8 @@ Commands:
   fix           Put right what the formatter and the linter can put right
   bench [WHICH…] Measure Quorlock beside its peers and the limit (all: 20 minutes)
                 `bench command` is `quorlock run` beside `flock`
+  model [NAME]  Look at every state of the strict protocol, within small bounds; `model --full`
+                goes as far as ten minutes allow, `model heal` checks the cases with that name
 
 ARGS of `test` narrow the run. They go to `cargo test`, after the options that are always there
 (all packages unless ARGS name some, all features, no stop at the first failure):
@@ -83,11 +86,12 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
             Ok(bench) => bench.run(&Project::find()?),
             Err(error) => Ok(usage_error(&error.to_string())),
         },
+        ("model", options) => model_command::model(&Project::find()?, options),
         ("verify" | "fix", [extra, ..]) => Ok(usage_error(&format!(
             "`{command}` takes no arguments, but was given `{extra}`: leave it out"
         ))),
         _ => Ok(usage_error(&format!(
-            "there is no command `{command}`: use `test`, `verify`, `fix` or `bench`"
+            "there is no command `{command}`: use `test`, `verify`, `fix`, `bench` or `model`"
         ))),
     }
 }
@@ -128,7 +132,7 @@ mod tests {
 
     #[test]
     fn help_lists_every_command() {
-        for command in ["\n  test ", "\n  verify ", "\n  fix ", "\n  bench "] {
+        for command in ["\n  test ", "\n  verify ", "\n  fix ", "\n  bench ", "\n  model "] {
             assert!(HELP.contains(command), "{command:?} is not in the help");
         }
     }
