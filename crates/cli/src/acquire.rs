@@ -32,7 +32,7 @@ pub(crate) struct Acquire {
 
 impl Acquire {
     pub(crate) fn new(args: AcquireArgs) -> Result<Self, Failed> {
-        let cluster = Cluster::new(args.cluster, args.ttl)?;
+        let cluster = Cluster::for_scripts(args.cluster, args.ttl)?;
         let (wait, note) = (args.wait.or(cluster.wait), cluster.note);
         Ok(Self {
             cluster,
@@ -63,7 +63,7 @@ pub(crate) async fn acquire(plan: &Acquire) -> Result<u8, Failed> {
 
 async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Result<u8, Failed> {
     // A script wants most of the time that it has asked for.
-    let least = plan.cluster.ttl / 2;
+    let least = locker.validity() / 2;
     let lock = locker.lock(plan.name.as_bytes()).fixed().at_least(least).note(&*plan.note);
     let lock = match plan.wait {
         Some(wait) => lock.wait(wait),

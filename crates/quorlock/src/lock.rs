@@ -329,6 +329,9 @@ impl Locking {
         if let Some(error) = status.and_then(|status| self.wrong_type(status)) {
             return error;
         }
+        if let Some(error) = defeated.answers.wrong_type(self.lock.core.quorum.too_many()) {
+            return error;
+        }
         let last = self.explain(name, defeated, status);
         match self.lock.wait {
             Some(wait) if !wait.is_zero() => Error::TimedOut {

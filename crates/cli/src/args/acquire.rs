@@ -44,9 +44,10 @@ Examples:
 #[derive(Parser)]
 #[command(after_help = ACQUIRE_EXAMPLES)]
 pub(crate) struct AcquireArgs {
-    /// How long the lock lasts unless it is extended. At most 30s
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
+    /// How long the lock lasts unless it is extended. At most --max-ttl [default: 30s, or
+    /// --max-ttl if that is less]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
 
     /// Wait so long at the most: 10s, 1m30s, 500ms, 2h, or seconds such as 0.5 [default: without
     /// end]

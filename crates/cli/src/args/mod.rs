@@ -1,6 +1,7 @@
 //! The command line, as it is written and as `--help` explains it.
 
 mod acquire;
+mod dialect;
 mod doctor;
 mod extend;
 mod list;
@@ -21,6 +22,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{duration, exit};
 pub(crate) use acquire::AcquireArgs;
+pub(crate) use dialect::DialectArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use extend::ExtendArgs;
 pub(crate) use list::ListArgs;
@@ -57,6 +59,8 @@ may have:
   username = \"locks\"              # for nodes whose URL names no user
   password_file = \"password\"      # for nodes whose URL has no password
   prefix = \"app:\"
+  dialect = \"strict\"
+  max_ttl = \"30s\"
   ttl = \"10s\"
   wait = \"1m30s\"
   node_limit = \"50ms\"
@@ -109,6 +113,9 @@ pub(crate) struct ClusterArgs {
     )]
     #[arg(long, value_name = "PREFIX")]
     pub(crate) prefix: Option<OsString>,
+
+    #[command(flatten)]
+    pub(crate) dialect: DialectArgs,
 
     #[arg(
         help = "How long a node may take to answer [env: QUORLOCK_NODE_LIMIT] [default: 50ms, or a \
@@ -209,6 +216,7 @@ mod tests {
             ("--ttl", settings.ttl),
             ("--node-limit", settings.node_limit),
             ("--connect-limit", settings.connect_limit),
+            ("--max-ttl", settings.max_ttl),
         ] {
             let text = help.split(&format!("{option} <")).nth(1).unwrap();
             let said = text.split("[default: ").nth(1).unwrap();

@@ -62,7 +62,7 @@ For whom to take the lock: with the QUORLOCK_OWNER of another run, it takes part
 pub(crate) struct RunArgs {
     #[arg(
         help = "How long the lock outlives this process if the machine dies; it is extended for as \
-                  long as the command runs. At most 30s [env: QUORLOCK_TTL] [default: 10s]"
+                  long as the command runs. At most --max-ttl [env: QUORLOCK_TTL] [default: 10s]"
     )]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,

@@ -21,7 +21,9 @@ fn what_is_held_is_listed_with_who_and_how_long() {
         assert_eq!(outcome(nodes.quorlock("acquire").arg(name)).code, Some(0));
     }
     assert_eq!(outcome(nodes.quorlock("acquire").args(["--no-note", "quiet"])).code, Some(0));
-    nodes.take("foreign");
+    for server in &nodes.0 {
+        server.command(&["SET", "foreign", "no lock of this dialect"]);
+    }
     let waiting = Running::start(nodes.quorlock("acquire").arg("nightly"));
     quorlock_testkit::eventually("it waits", || nodes.holding("nightly:quorlock:queue") == 3);
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use quorlock_testkit::Reply;
 
-use crate::nodes::{Nodes, quorlock};
+use crate::nodes::{Nodes, Record, quorlock};
 use crate::process::{Outcome, Running, outcome};
 
 /// Somewhere for locks to live.
@@ -234,9 +234,9 @@ fn a_signal_ends_the_waiting_and_leaves_nothing() {
     acquire.signal(rustix::process::Signal::TERM);
     let ended = acquire.end();
     assert_eq!((ended.code, &*ended.stdout), (Some(143), ""), "{ended:?}");
-    nodes.delete("x");
     for server in &nodes.0 {
-        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+        assert_eq!(Record::on(server, "x").expect("as it was").token, "somebody else");
+        assert_eq!(server.command(&["EXISTS", "x:quorlock:queue"]), Reply::Int(0));
     }
 }
 
@@ -250,7 +250,7 @@ fn too_few_nodes_give_69_and_change_nothing() {
         let few = outcome(nodes.quorlock(verb).arg("x").env("QUORLOCK_TOKEN", &token));
         assert_eq!((few.code, &*few.stdout), (Some(69), ""), "{few:?}");
     }
-    assert_eq!(nodes.0[2].command(&["GET", "x"]), Reply::bulk(token.as_bytes()));
+    assert_eq!(Record::on(&nodes.0[2], "x").expect("it is held").token, token);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, Record};
 use crate::on_terminal::OnTerminal;
 use crate::process::{Outcome, Running, outcome};
 
@@ -95,8 +95,8 @@ fn a_dead_node_has_its_line_and_the_others_decide() {
     assert_eq!((said[0].trim(), said[2].trim()), ("free", "free"));
     assert!(said[1].contains("connect"), "{free:?}");
 
-    nodes.0[0].command(&["SET", "x", "somebody", "PX", "600000"]);
-    nodes.0[2].command(&["SET", "x", "somebody", "PX", "600000"]);
+    Record::write(&nodes.0[0], "x", "somebody");
+    Record::write(&nodes.0[2], "x", "somebody");
     let held = outcome(nodes.quorlock("status").arg("x"));
     assert_eq!(held.code, Some(0), "{held:?}");
     assert!(held.stdout.starts_with("x is held by #"), "{held:?}");
@@ -107,7 +107,7 @@ fn too_few_nodes_to_tell_give_69() {
     let nodes = Nodes::start(3);
     nodes.0[1].kill();
     // One of two that answer: the third may be the other half of a majority.
-    nodes.0[0].command(&["SET", "x", "somebody", "PX", "600000"]);
+    Record::write(&nodes.0[0], "x", "somebody");
     let open = outcome(nodes.quorlock("status").arg("x"));
     assert_eq!(open.code, Some(69), "{open:?}");
     assert!(open.stdout.starts_with("x may be held or free: 2 of 3 nodes answered"), "{open:?}");
@@ -121,8 +121,8 @@ fn too_few_nodes_to_tell_give_69() {
 #[test]
 fn a_split_vote_is_nobodys_and_yet_not_free() {
     let nodes = Nodes::start(3);
-    nodes.0[0].command(&["SET", "x", "somebody", "PX", "600000"]);
-    nodes.0[1].command(&["SET", "x", "another", "PX", "600000"]);
+    Record::write(&nodes.0[0], "x", "somebody");
+    Record::write(&nodes.0[1], "x", "another");
     let status = outcome(nodes.quorlock("status").arg("x"));
     assert_eq!(status.code, Some(0), "{status:?}");
     assert!(
