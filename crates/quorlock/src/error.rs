@@ -223,6 +223,14 @@ impl fmt::Display for NodeAnswers {
 }
 
 impl Error {
+    /// One server stands behind two URLs.
+    pub(crate) fn duplicate(node: &str, failure: &Failure) -> Self {
+        Self::misuse(
+            format!("node {node}: {failure}"),
+            "name every server once: two votes of one server are no majority",
+        )
+    }
+
     pub(crate) fn misuse(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Misuse { problem: problem.into(), remedy: remedy.into() }
     }

@@ -63,6 +63,7 @@ mod error;
 pub mod examine;
 mod guard;
 mod guards;
+mod init;
 mod inspect;
 mod line;
 mod lock;
@@ -88,6 +89,7 @@ pub use drive::{NodeRelease, NodeReleaseState, NodeStatus, Released, Status, Ver
 pub use error::{Error, Loss, NodeAnswer, NodeAnswers};
 pub use guard::{Extending, Guard, GuardState, Releasing};
 pub use guards::Guards;
+pub use init::{InitState, NodeInit, Refusal};
 pub use lock::{Lock, Locking};
 pub use locker::Locker;
 pub use loss::{FirstLost, Lost};

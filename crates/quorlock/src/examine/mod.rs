@@ -218,7 +218,7 @@ pub(crate) async fn try_out(
     }
 }
 
-async fn all<T>(mut futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
+pub(crate) async fn all<T>(mut futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
     let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();
     poll_fn(|cx| {
         for (slot, future) in done.iter_mut().zip(&mut futures) {

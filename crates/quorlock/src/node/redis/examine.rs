@@ -250,7 +250,7 @@ async fn measure(
     Ok(())
 }
 
-fn time(reply: &Value<'_>) -> Option<SystemTime> {
+pub(super) fn time(reply: &Value<'_>) -> Option<SystemTime> {
     let Value::Array(parts) = reply else { return None };
     let number = |index: usize| match parts.get(index)? {
         Value::Bulk(digits) => std::str::from_utf8(digits).ok()?.parse::<u64>().ok(),

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::error::rejected;
+use super::marker;
 use super::resp::{Command, Value};
 use crate::name::Name;
 use crate::node::{
@@ -40,9 +41,6 @@ pub(super) struct Strict {
     id: Vec<u8>,
 }
 
-/// Beside the locks, where no lock can be: no name is empty.
-const MARKER: &[u8] = b":quorlock:node";
-
 impl Strict {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
@@ -51,7 +49,7 @@ impl Strict {
             max_ttl_us: micros(settings.max_ttl),
             quiet_us: micros(settings.max_ttl.saturating_add(settings.clock_margin())),
             trusting: settings.trust_new_nodes,
-            marker: [&settings.prefix, MARKER].concat(),
+            marker: marker::key(settings),
             id: Vec::new(),
         }
     }
