@@ -248,8 +248,8 @@ impl Builder {
     /// **Only on the word of somebody who knows** that no lock which any client still believes in was
     /// ever granted by these nodes. Otherwise two may hold one lock.
     ///
-    /// A node that was restarted, that serves clients with another longest TTL, or on which a lock is
-    /// held is no new one: unless `force` is set, it is refused, and no node is changed then. Nodes that
+    /// A node that was restarted, that serves clients with another longest TTL or clock window, or on
+    /// which a lock is held is no new one: unless `force` is set, it is refused, and no node is changed then. Nodes that
     /// cannot be reached do not keep the others from being marked.
     ///
     /// # Errors

@@ -52,8 +52,13 @@ pub enum Refusal {
     HoldsLocks(Vec<Name>),
     /// It is marked by another start of the server: it was restarted, and may have forgotten locks.
     Restarted,
-    /// It is marked for clients with another longest TTL.
-    OtherMaxTtl(Duration),
+    /// It is marked for clients with these settings, and this one has others.
+    OtherSettings {
+        /// Their longest TTL.
+        max_ttl: Duration,
+        /// How far they let the node's clock be ahead.
+        clock_ahead: Duration,
+    },
 }
 
 /// A node that was looked at.

@@ -37,13 +37,6 @@ fn urls(servers: &[RedisServer]) -> impl Iterator<Item = String> {
     servers.iter().map(RedisServer::url)
 }
 
-fn keys(server: &RedisServer) -> i64 {
-    match server.command(&["DBSIZE"]) {
-        Reply::Int(keys) => keys,
-        other => panic!("{other:?}"),
-    }
-}
-
 /// How often a server has run a command.
 fn calls(server: &RedisServer, command: &str) -> u64 {
     let Reply::Bulk(Some(stats)) = server.command(&["INFO", "commandstats"]) else {
@@ -71,7 +64,7 @@ async fn a_free_lock_is_stored_as_every_redlock_library_expects() {
     // 10 % and 2 ms are not believed.
     assert!(guard.remaining() <= Duration::from_millis(26_998));
     guard.release().await.expect("released");
-    assert_eq!(keys(&server), 0);
+    assert_eq!(server.kept(), 0);
 }
 
 /// The process was stopped between the sending and the answers.
@@ -89,7 +82,7 @@ async fn a_majority_that_answers_too_late_wins_nothing_and_is_cleaned() {
     let Error::NoQuorum { ref verb, .. } = error else { panic!("{error}") };
     assert!(verb.contains("too late"), "{error}");
     for server in &servers {
-        eventually("the record is cleaned", async || keys(server) == 0).await;
+        eventually("the record is cleaned", async || server.kept() == 0).await;
         assert_eq!(calls(server, "set"), 1);
     }
 }
@@ -113,7 +106,7 @@ async fn contenders_that_split_the_votes_do_not_wait_for_a_ttl() {
         contenders.push((proxies, contender));
     }
     for server in &servers {
-        eventually("one vote each", async || keys(server) == 1).await;
+        eventually("one vote each", async || server.kept() == 1).await;
     }
     for (proxies, _) in &contenders {
         proxies.iter().for_each(|proxy| proxy.hang(false));
@@ -132,7 +125,7 @@ async fn a_grant_whose_answer_was_lost_is_cleaned() {
     let error = locker.try_lock("lost reply").await.expect_err("no answer came");
     assert!(matches!(error, Error::NoQuorum { .. }), "{error}");
     eventually("it was granted", async || calls(&server, "set") == 1).await;
-    eventually("and cleaned", async || keys(&server) == 0).await;
+    eventually("and cleaned", async || server.kept() == 0).await;
 }
 
 #[tokio::test]
@@ -146,7 +139,7 @@ async fn a_clean_up_never_overtakes_the_request_it_cleans() {
         assert!(matches!(error, Error::NoQuorum { .. }), "{error}");
         proxy.hang(false);
         eventually("the late request ran", async || calls(&server, "set") == round).await;
-        eventually("nothing is left of it", async || keys(&server) == 0).await;
+        eventually("nothing is left of it", async || server.kept() == 0).await;
         // The answers that were owed have come: the node votes again.
         eventually("it votes again", async || {
             locker.inspect("x").await.expect("a status").nodes[0].record.is_ok()
@@ -207,7 +200,7 @@ async fn a_caller_that_goes_away_leaves_nothing_behind() {
     }
     locker.shutdown().await;
     for server in &servers {
-        assert_eq!(keys(server), 0, "after the shutdown nothing is under way any more");
+        assert_eq!(server.kept(), 0, "after the shutdown nothing is under way any more");
         assert!(calls(server, "set") > 50);
     }
 }
@@ -218,7 +211,7 @@ async fn a_guard_may_be_dropped_outside_of_the_runtime() {
     let locker = locker([server.url()]).await;
     let guard = locker.lock("elsewhere").await.expect("free");
     std::thread::spawn(move || drop(guard)).join().expect("no panic");
-    eventually("released", async || keys(&server) == 0).await;
+    eventually("released", async || server.kept() == 0).await;
 }
 
 /// The world as it is, but for the time of day.
@@ -289,6 +282,6 @@ async fn a_minority_of_dead_nodes_does_not_matter_and_a_majority_is_told() {
         assert!(said, "{} is missing in: {error}", servers[dead].url());
     }
     for alive in [2, 4] {
-        eventually("cleaned", async || keys(&servers[alive]) == 0).await;
+        eventually("cleaned", async || servers[alive].kept() == 0).await;
     }
 }

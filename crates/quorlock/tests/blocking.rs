@@ -176,7 +176,7 @@ fn several_locks_by_one_call() {
     assert!(matches!(error, Error::Taken { .. }), "{error}");
     assert_eq!(guards.release().expect("released").len(), 2);
     for server in &servers {
-        eventually("nothing is left", || server.command(&["DBSIZE"]) == Reply::Int(0));
+        eventually("nothing is left", || server.kept() == 0);
     }
     let guards = locker.lock_many(["a", "b"]).ttl(4 * SHORT).fixed().acquire().expect("free");
     let (sender, told) = mpsc::channel();

@@ -56,7 +56,7 @@ async fn a_bad_network_lets_nobody_in_twice_and_leaves_nothing_behind() {
     }
     locker.shutdown().await;
     for server in &servers {
-        eventually("nothing is left", async || keys(server) == 0).await;
+        eventually("nothing is left", async || server.kept() == 0).await;
     }
 }
 
@@ -113,11 +113,4 @@ fn calm(proxy: &Proxy) {
     proxy.lose_replies(false);
     proxy.refuse(false);
     proxy.delay(Duration::ZERO);
-}
-
-fn keys(server: &RedisServer) -> i64 {
-    match server.command(&["DBSIZE"]) {
-        Reply::Int(keys) => keys,
-        other => panic!("{other:?}"),
-    }
 }

@@ -72,29 +72,13 @@ impl Backend for Server {
     }
 
     fn kept(&self) -> usize {
-        let Reply::Array(keys) = self.server.command(&["KEYS", "*"]) else { panic!("a list") };
-        let keys = keys.into_iter().map(|key| match key {
-            Reply::Bulk(Some(key)) => String::from_utf8_lossy(&key).into_owned(),
-            other => panic!("{other:?}"),
-        });
-        keys.filter(|key| !self.is_idle(key)).count()
+        usize::try_from(self.server.kept()).expect("a count")
     }
 }
 
 impl Server {
     fn start(server: RedisServerBuilder, dialect: Dialect) -> Self {
         Self { server: server.start(), dialect }
-    }
-
-    /// The number of past holders, or the mark of the server.
-    fn is_idle(&self, key: &str) -> bool {
-        let free = || match self.server.command(&["GET", key]) {
-            Reply::Bulk(Some(record)) => {
-                record.starts_with(b"quorlock ") && record.ends_with(b" 0 ")
-            }
-            _ => false,
-        };
-        key.ends_with(":quorlock:fence") || key == ":quorlock:node" || free()
     }
 }
 

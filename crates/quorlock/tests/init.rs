@@ -29,7 +29,7 @@ fn marker(server: &RedisServer) -> Option<String> {
 }
 
 fn of_a_new(server: &RedisServer) -> Option<String> {
-    Some(format!("{} {} 0", server.run_id(), MAX_TTL.as_micros()))
+    Some(format!("{} {} 300000 0", server.run_id(), MAX_TTL.as_micros()))
 }
 
 fn states(nodes: &[NodeInit]) -> Vec<&'static str> {
@@ -39,7 +39,7 @@ fn states(nodes: &[NodeInit]) -> Vec<&'static str> {
         InitState::NotNeeded => "not needed",
         InitState::Refused(Refusal::HoldsLocks(_)) => "holds locks",
         InitState::Refused(Refusal::Restarted) => "restarted",
-        InitState::Refused(Refusal::OtherMaxTtl(_)) => "other max_ttl",
+        InitState::Refused(Refusal::OtherSettings { .. }) => "other settings",
         InitState::Left => "left",
         InitState::Failed(_) => "failed",
         other => panic!("{other:?}"),
@@ -95,7 +95,11 @@ async fn a_lock_on_any_of_them_keeps_all_from_being_marked() {
     guard.release().await.expect("two nodes have it still");
     servers[1].restart();
     let after = init(&servers, false).await;
-    assert_eq!(states(&after), ["voting", "marked", "voting"], "a free lock stands in nobody's way");
+    assert_eq!(
+        states(&after),
+        ["voting", "marked", "voting"],
+        "a free lock stands in nobody's way"
+    );
 }
 
 #[tokio::test]
@@ -112,19 +116,19 @@ async fn a_server_that_was_restarted_is_not_new() {
 }
 
 #[tokio::test]
-async fn another_longest_ttl_is_not_changed_unless_that_is_meant() {
+async fn other_settings_are_not_changed_unless_that_is_meant() {
     let servers = servers(1);
     let other = Duration::from_secs(15);
     let init_other = |force| builder(&servers).max_ttl(other).init(force);
     init(&servers, false).await;
     let nodes = init_other(false).await.expect("the settings are right");
-    let InitState::Refused(Refusal::OtherMaxTtl(seen)) = nodes[0].state else {
+    let InitState::Refused(Refusal::OtherSettings { max_ttl, clock_ahead }) = nodes[0].state else {
         panic!("{nodes:?}")
     };
-    assert_eq!(seen, MAX_TTL);
+    assert_eq!((max_ttl, clock_ahead), (MAX_TTL, Duration::from_millis(300)));
     assert_eq!(marker(&servers[0]), of_a_new(&servers[0]));
     assert_eq!(states(&init_other(true).await.expect("the settings are right")), ["marked"]);
-    assert_eq!(marker(&servers[0]), Some(format!("{} 15000000 0", servers[0].run_id())));
+    assert_eq!(marker(&servers[0]), Some(format!("{} 15000000 300000 0", servers[0].run_id())));
 }
 
 #[tokio::test]

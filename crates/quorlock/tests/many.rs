@@ -205,8 +205,7 @@ async fn one_that_is_taken_leaves_nothing_of_the_others() {
     assert!(guard.is_held());
     guard.release().await.expect("released");
     for server in &servers {
-        eventually("no ticket is left", async || server.command(&["DBSIZE"]) == Reply::Int(0))
-            .await;
+        eventually("no ticket is left", async || server.kept() == 0).await;
     }
 }
 
@@ -228,7 +227,7 @@ async fn dropped_in_the_middle_it_leaves_nothing() {
         eventually("it has the first, and waits for the second", async || {
             assert!(!poll_once(locking.as_mut()));
             // The other's record, ours, and a queue.
-            exist(&server, &["a"]) == 1 && server.command(&["DBSIZE"]) != Reply::Int(2)
+            exist(&server, &["a"]) == 1 && server.kept() != 2
         })
         .await;
         assert_eq!(exist(&server, &["c"]), 0, "out of order");
@@ -236,7 +235,7 @@ async fn dropped_in_the_middle_it_leaves_nothing() {
     eventually("what it had is given back", async || exist(&server, &["a", "c"]) == 0).await;
     assert!(guard.is_held());
     guard.release().await.expect("released");
-    eventually("no ticket is left", async || server.command(&["DBSIZE"]) == Reply::Int(0)).await;
+    eventually("no ticket is left", async || server.kept() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]

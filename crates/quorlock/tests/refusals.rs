@@ -72,7 +72,7 @@ async fn a_lock_with_times_that_do_not_fit() {
     assert_misuse(lock().ttl(30_001 * MS).await, &["30.001s", "maximum of 30s", "max_ttl"]);
     assert_misuse(lock().ttl(9_999 * MS).await, &["limit of 2s", "TTL of 9.999s", "longer TTL"]);
     assert_misuse(lock().at_least(20_000 * MS).await, &["validity of 20s", "TTL of 20s", "less"]);
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+    assert_eq!(server.kept(), 0);
     lock().ttl(30_000 * MS).await.expect("the longest TTL").release().await.expect("released");
     lock().ttl(10_000 * MS).await.expect("five time limits").release().await.expect("released");
 }
@@ -251,10 +251,7 @@ async fn an_even_number_of_nodes_works_and_is_warned_of() {
         assert!(logs.warns_of(says) && logs.warns_of("odd number"), "{:?}", logs.lines());
         let guard = locker.try_lock("even").await.expect("free");
         guard.release().await.expect("released");
-        eventually("released", async || {
-            servers.iter().all(|server| server.command(&["DBSIZE"]) == Reply::Int(0))
-        })
-        .await;
+        eventually("released", async || servers.iter().all(|server| server.kept() == 0)).await;
     }
     for count in [1, 3] {
         let logs = Logs::new();

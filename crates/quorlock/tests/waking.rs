@@ -29,7 +29,7 @@ fn tickets(server: &RedisServer, name: &str) -> i64 {
 }
 
 fn is_empty(server: &RedisServer) -> bool {
-    server.command(&["DBSIZE"]) == Reply::Int(0)
+    server.kept() == 0
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn ten_thousand_waits_leave_nothing_behind() {
         (0..NAMES).map(|number| tokio::spawn(other.lock(name(number)).into_future())).collect();
     // The record, the queue and the waiters of each.
     let all = i64::try_from(3 * NAMES).expect("small");
-    eventually_async("all queue", async || server.command(&["DBSIZE"]) == Reply::Int(all)).await;
+    eventually_async("all queue", async || server.kept() == all).await;
     // One half goes away, the other half gets what it wants.
     for waiter in waiters.iter().skip(NAMES / 2) {
         waiter.abort();

@@ -164,6 +164,28 @@ impl RedisServer {
         self.info("server", "run_id").expect("every server has a run id")
     }
 
+    /// How many keys it keeps for locks that are held or wanted: not the numbers of past holders, which
+    /// stay for a day, and not the mark of the server.
+    ///
+    /// # Panics
+    ///
+    /// When the server does not answer.
+    #[must_use]
+    pub fn kept(&self) -> i64 {
+        let count = "local kept = 0
+            for _, key in ipairs(redis.call('KEYS', '*')) do
+              local value = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
+              local past = key:match(':quorlock:fence$') or key:match(':quorlock:node$')
+                or value:match('^quorlock %d+ 0 $')
+              if not past then kept = kept + 1 end
+            end
+            return kept";
+        match self.command(&["EVAL", count, "0"]) {
+            Reply::Int(kept) => kept,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// The server's process, or its last one if it is down.
     #[must_use]
     pub fn pid(&self) -> u32 {

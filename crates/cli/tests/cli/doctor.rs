@@ -86,7 +86,7 @@ fn servers_that_are_well_are_told_so_and_nothing_is_left_on_them() {
         {
             assert!(found.fact(index, number).is_i64(), "{number}: {:#}", found.0);
         }
-        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+        assert_eq!(server.kept(), 0);
     }
 
     let table = outcome(&mut of_urls(&urls(&servers)));
@@ -198,7 +198,7 @@ fn missing_rights_are_found_by_trying() {
     let of_user = |rights: &str, code| {
         let found = examine(&mut of_urls(&[url_of_user(&server, rights)]), code);
         assert!(!found.0.to_string().contains("hunter2"), "{:#}", found.0);
-        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "something is left");
+        assert_eq!(server.kept(), 0, "something is left");
         found
     };
     let all = format!("{RIGHTS} {QUEUE_RIGHTS} ~*");

@@ -1,8 +1,6 @@
 //! `release --force`: a lock is taken away from its holder.
 
-use quorlock_testkit::Reply;
-
-use crate::nodes::{Nodes, Record, quorlock};
+use crate::nodes::{Nodes, quorlock};
 use crate::on_terminal::OnTerminal;
 use crate::process::{Running, outcome};
 
@@ -26,12 +24,7 @@ fn without_a_terminal_it_has_to_be_confirmed() {
     assert!(broken.stdout.starts_with("broke the lock x, held by #"), "{broken:?}");
     assert!(broken.stdout.contains(", sh, since ") && broken.stdout.contains("3 of 3 nodes"));
     for server in &nodes.0 {
-        assert_eq!(Record::on(server, "x"), None);
-        assert_eq!(
-            server.command(&["EXISTS", "x:quorlock:holder"]),
-            Reply::Int(0),
-            "the note goes too"
-        );
+        assert_eq!(server.kept(), 0, "the note goes too");
     }
     run.close_stdin();
     let lost = run.end();

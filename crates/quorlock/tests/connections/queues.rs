@@ -129,7 +129,7 @@ async fn word_that_got_lost_with_a_connection_is_found_by_asking_again() {
     assert!(second.wait(Agreed(number), LONG).is_done().await);
     assert_eq!(client.words().await, []);
     assert!(second.release().await);
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+    assert_eq!(server.kept(), 0);
 }
 
 /// The greeting and what follows are read together, and the word is cut in two.
@@ -244,7 +244,7 @@ async fn a_key_that_is_no_lock_has_no_queue() {
         assert_eq!(kind, FailureKind::WrongType, "{why}");
         assert!(why.contains(says) && !why.contains("xxx"), "{why}");
     }
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(2));
+    assert_eq!(server.kept(), 2);
 }
 
 #[tokio::test]
@@ -280,7 +280,7 @@ async fn a_prefix_stands_before_the_keys_of_a_queue() {
     for key in ["locks:mine", "locks:mine:quorlock:queue", "locks:mine:quorlock:waiters"] {
         assert!(exists(&server, key), "{key}");
     }
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(3));
+    assert_eq!(server.kept(), 3);
 }
 
 #[tokio::test]
@@ -289,7 +289,7 @@ async fn a_script_for_waiting_that_was_forgotten_is_sent_again() {
     let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
     server.command(&["SCRIPT", "FLUSH"]);
     is_passed_on(&holder, &waiter, "forgotten").await;
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+    assert_eq!(server.kept(), 0);
 }
 
 /// The release finds its script, the request before it does not: sent again, it would come after the
@@ -307,7 +307,7 @@ async fn a_wait_that_was_taken_back_is_not_sent_again_behind_its_release() {
     assert!(
         matches!(waited.answer().await, Answer::Failed(why) if why.kind() == FailureKind::Rejected)
     );
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+    assert_eq!(server.kept(), 0);
 }
 
 /// What a release with nobody waiting costs, in commands.

@@ -39,7 +39,7 @@ async fn whoever_may_not_listen_asks_again_instead() {
     assert!(second.wait(New(1), LONG).is_done().await, "it is free, and not kept for the deaf");
     assert!(second.owner().extend(deaf.node(), LONG).is_done().await);
     assert!(second.release().await);
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+    assert_eq!(server.kept(), 0);
 
     server.command(&["CLIENT", "KILL", "USER", "alice"]);
     eventually("back", async || deaf.interruptions() == 1).await;
@@ -71,7 +71,7 @@ async fn whoever_has_no_rights_to_queues_locks_and_releases_all_the_same() {
     assert_eq!(kind, FailureKind::Unfit, "{why}");
     assert!(why.contains("+zadd") && why.contains("&quorlock:inbox:*"), "{why}");
     assert!(waiter.release().await);
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+    assert_eq!(server.kept(), 0);
 }
 
 /// It cannot tell anybody of a grant, so it must not make one, nor empty the queue.
@@ -130,5 +130,5 @@ async fn whoever_has_few_rights_leaves_notes_and_looks_but_gets_no_list() {
     assert_eq!(listed.len(), 1);
 
     assert!(owner("noted").take_from(holder.holder(), node).is_done().await);
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+    assert_eq!(server.kept(), 0);
 }

@@ -13,7 +13,7 @@ use crate::token::Token;
 
 const FIRST_SWEEP: usize = 1_024;
 /// Numbers follow the clock: after so long any new one is higher than those of before.
-const NUMBERS_KEPT: Duration = Duration::from_hours(24);
+const NUMBERS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Whose turn it is.
 enum Turn {

@@ -28,7 +28,7 @@ pub(super) struct Predecessor {
 #[derive(Debug)]
 pub(super) struct Demands {
     /// To be loaded.
-    pub(super) scripts: [&'static str; 6],
+    pub(super) scripts: Vec<String>,
     /// Whether what it keeps must not be thrown away, for want of memory or otherwise.
     pub(super) strict: bool,
 }
@@ -64,7 +64,7 @@ pub(super) async fn connect(
     greet(address, &mut greeting);
     Command::new(&mut greeting, 2).arg(b"SELECT").number(u64::from(address.db));
     Command::new(&mut greeting, 1).arg(b"INFO");
-    for source in demands.scripts {
+    for source in &demands.scripts {
         Command::new(&mut greeting, 3).arg(b"SCRIPT").arg(b"LOAD").arg(source.as_bytes());
     }
     Command::new(&mut greeting, 3).arg(b"EVAL").arg(b"return 1").number(0);
@@ -83,7 +83,7 @@ pub(super) async fn connect(
     } else {
         warn_of_eviction(&address.label, &info);
     }
-    for _ in demands.scripts {
+    for _ in &demands.scripts {
         // A user without the right to load them still runs them: the first use sends the source.
         wire.reply(|_| ()).await?;
     }

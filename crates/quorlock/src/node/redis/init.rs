@@ -3,7 +3,7 @@
 use super::address::Address;
 use super::connect::{Wire, check_role, check_version, field, greet, identity, refuse_error, text};
 use super::examine::time;
-use super::marker::{self, Standing};
+use super::marker::{self, Shared, Standing};
 use super::resp::{Command, Value};
 use super::verbs::{self, Reading, Strict, read};
 use crate::init::{InitState, Look, MOST_NAMES, Refusal};
@@ -91,14 +91,17 @@ impl Server {
         let now_us = now_us.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
         let marker = wire.reply(|reply| refuse_error(&reply).map(|()| bytes(&reply))).await??;
 
-        let standing = marker::standing(&marker, &run_id, settings.max_ttl, now_us);
-        let new = marker::of_a_new_server(&run_id, settings.max_ttl);
+        let ours = Shared::of(settings);
+        let standing = marker::standing(&marker, &run_id, ours, now_us);
+        let new = marker::of_a_new_server(&run_id, ours);
         let mut server = Self { wire, key, marker, new };
         let locks = server.locks(setting, &run_id).await?;
         let state = match standing {
             Standing::Voting => InitState::Voting,
             Standing::OtherStart => InitState::Refused(Refusal::Restarted),
-            Standing::OtherMaxTtl(other) => InitState::Refused(Refusal::OtherMaxTtl(other)),
+            Standing::OtherSettings(Shared { max_ttl, clock_ahead }) => {
+                InitState::Refused(Refusal::OtherSettings { max_ttl, clock_ahead })
+            }
             Standing::Unmarked | Standing::Quiet(_) => InitState::Left,
         };
         Ok((state, locks, server))
@@ -122,7 +125,10 @@ impl Server {
             let mut command = Vec::new();
             let asked = dialect.encode(&request, true, &mut command);
             self.wire.send(&command).await?;
-            let listed = self.wire.reply(|reply| read(asked, &request, || wall_us, &reply)).await?;
+            let listed = self
+                .wire
+                .reply(|reply| read(asked, &dialect, &request, || wall_us, &reply))
+                .await?;
             let listed = match listed {
                 Reading::Answer(Answer::Listed(listed)) => listed,
                 Reading::Answer(Answer::Failed(failure)) => return Err(failure),

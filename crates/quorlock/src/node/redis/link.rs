@@ -45,7 +45,7 @@ pub(super) struct Link {
 
 pub(super) struct State {
     pub(super) phase: Phase,
-    dialect: Dialect,
+    pub(super) dialect: Dialect,
     /// Bytes that are still to be written.
     pub(super) out: Vec<u8>,
     /// Calls that were written, or are about to be, in order.

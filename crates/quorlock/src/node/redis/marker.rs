@@ -1,4 +1,5 @@
-//! The marker of a server: which start of it casts votes, and from when on. `lua/strict.lua` keeps it.
+//! The marker of a server: which start of it casts votes, for which clients, and from when on.
+//! `lua/strict/record.lua` keeps it.
 
 use std::time::Duration;
 
@@ -12,6 +13,19 @@ pub(super) fn key(settings: &Settings) -> Vec<u8> {
     [&settings.prefix, KEY].concat()
 }
 
+/// What all clients of a server have to agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shared {
+    pub(super) max_ttl: Duration,
+    pub(super) clock_ahead: Duration,
+}
+
+impl Shared {
+    pub(super) fn of(settings: &Settings) -> Self {
+        Self { max_ttl: settings.max_ttl, clock_ahead: settings.clock_ahead }
+    }
+}
+
 /// How a server stands by its marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
@@ -19,8 +33,8 @@ pub(super) enum Standing {
     Unmarked,
     /// Its marker is of another start: it may have forgotten what it granted.
     OtherStart,
-    /// It serves clients with this longest TTL, which is not ours.
-    OtherMaxTtl(Duration),
+    /// It serves clients with these settings, which are not ours.
+    OtherSettings(Shared),
     /// It casts no vote for so long.
     Quiet(Duration),
     /// It votes.
@@ -28,15 +42,15 @@ pub(super) enum Standing {
 }
 
 /// How the start `run_id` of a server stands at `now_us` by its own clock.
-pub(super) fn standing(marker: &[u8], run_id: &str, max_ttl: Duration, now_us: u64) -> Standing {
+pub(super) fn standing(marker: &[u8], run_id: &str, ours: Shared, now_us: u64) -> Standing {
     if marker.is_empty() {
         return Standing::Unmarked;
     }
-    let Some((run, marked_us, from_us)) = parts(marker) else { return Standing::OtherStart };
+    let Some((run, theirs, from_us)) = parts(marker) else { return Standing::OtherStart };
     if run != run_id {
         Standing::OtherStart
-    } else if Duration::from_micros(marked_us) != max_ttl {
-        Standing::OtherMaxTtl(Duration::from_micros(marked_us))
+    } else if theirs != ours {
+        Standing::OtherSettings(theirs)
     } else if from_us > now_us {
         Standing::Quiet(Duration::from_micros(from_us - now_us))
     } else {
@@ -44,20 +58,20 @@ pub(super) fn standing(marker: &[u8], run_id: &str, max_ttl: Duration, now_us: u
     }
 }
 
-/// The longest TTL that a marker is for.
-pub(super) fn max_ttl(marker: &[u8]) -> Option<Duration> {
-    parts(marker).map(|(_, max_ttl_us, _)| Duration::from_micros(max_ttl_us))
-}
-
 /// The marker of a start that votes at once.
-pub(super) fn of_a_new_server(run_id: &str, max_ttl: Duration) -> String {
-    format!("{run_id} {} 0", max_ttl.as_micros())
+pub(super) fn of_a_new_server(run_id: &str, ours: Shared) -> String {
+    format!("{run_id} {} {} 0", ours.max_ttl.as_micros(), ours.clock_ahead.as_micros())
 }
 
-fn parts(marker: &[u8]) -> Option<(&str, u64, u64)> {
+fn parts(marker: &[u8]) -> Option<(&str, Shared, u64)> {
     let mut parts = std::str::from_utf8(marker).ok()?.split(' ');
-    let found = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    parts.next().is_none().then_some(found)
+    let run_id = parts.next()?;
+    let mut number = || parts.next()?.parse().ok();
+    let (max_ttl, clock_ahead) = (number()?, number()?);
+    let (max_ttl, clock_ahead) =
+        (Duration::from_micros(max_ttl), Duration::from_micros(clock_ahead));
+    let from_us = number()?;
+    parts.next().is_none().then_some((run_id, Shared { max_ttl, clock_ahead }, from_us))
 }
 
 #[cfg(test)]
@@ -66,18 +80,21 @@ mod tests {
 
     #[test]
     fn a_server_votes_by_its_own_marker_alone() {
-        let second = Duration::from_secs(1);
-        let of = |marker: &str| standing(marker.as_bytes(), "ab", second, 500);
+        let (max_ttl, clock_ahead) = (Duration::from_secs(1), Duration::from_millis(1));
+        let ours = Shared { max_ttl, clock_ahead };
+        let of = |marker: &str| standing(marker.as_bytes(), "ab", ours, 500);
         assert_eq!(of(""), Standing::Unmarked);
-        assert_eq!(of("ab 1000000 0"), Standing::Voting);
-        assert_eq!(of("ab 1000000 500"), Standing::Voting);
-        assert_eq!(of("ab 1000000 501"), Standing::Quiet(Duration::from_micros(1)));
-        assert_eq!(of("cd 1000000 0"), Standing::OtherStart);
-        assert_eq!(of("ab 2000000 0"), Standing::OtherMaxTtl(2 * second));
-        for strange in ["ab", "ab 1000000", "ab x 0", "ab 1000000 0 0", "\u{fffd}"] {
+        assert_eq!(of("ab 1000000 1000 0"), Standing::Voting);
+        assert_eq!(of("ab 1000000 1000 500"), Standing::Voting);
+        assert_eq!(of("ab 1000000 1000 501"), Standing::Quiet(Duration::from_micros(1)));
+        assert_eq!(of("cd 1000000 1000 0"), Standing::OtherStart);
+        let other = Shared { max_ttl: 2 * max_ttl, clock_ahead };
+        assert_eq!(of("ab 2000000 1000 0"), Standing::OtherSettings(other));
+        let other = Shared { max_ttl, clock_ahead: 2 * clock_ahead };
+        assert_eq!(of("ab 1000000 2000 0"), Standing::OtherSettings(other));
+        for strange in ["ab", "ab 1000000 1000", "ab x 1000 0", "ab 1000000 1000 0 0", "\u{fffd}"] {
             assert_eq!(of(strange), Standing::OtherStart, "{strange:?}");
         }
-        assert_eq!(of(&of_a_new_server("ab", second)), Standing::Voting);
-        assert_eq!(max_ttl(b"cd 2000000 0"), Some(2 * second));
+        assert_eq!(of(&of_a_new_server("ab", ours)), Standing::Voting);
     }
 }

@@ -168,7 +168,13 @@ impl Session {
             };
             state.overdue = state.overdue.saturating_sub(1);
             let wall_us = || wall_us(&*self.runtime);
-            match verbs::read(waiting.sent, &waiting.call.request(), wall_us, &value) {
+            match verbs::read(
+                waiting.sent,
+                &state.dialect,
+                &waiting.call.request(),
+                wall_us,
+                &value,
+            ) {
                 // The first sending of a release may have run before its connection broke: that
                 // nothing is there any more is what it was for.
                 Reading::Answer(Answer::Refused) if waiting.again => {

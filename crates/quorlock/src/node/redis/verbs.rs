@@ -1,6 +1,6 @@
 //! Requests as commands, replies as answers.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use super::error::rejected;
@@ -27,50 +27,56 @@ pub(super) struct Dialect {
 /// What the scripts of the `strict` dialect are told with each call.
 #[derive(Debug, Clone)]
 pub(super) struct Strict {
-    /// How far the server's clock may be behind ours, and ahead of it.
-    behind_us: u64,
+    scripts: Arc<Scripts>,
+    /// How far the server's clock may be ahead of ours.
     ahead_us: u64,
     max_ttl_us: u64,
-    /// For how long a server that may have forgotten something casts no vote.
-    quiet_us: u64,
-    /// Whether a server without a marker is new, and has nothing to forget.
-    trusting: bool,
-    /// The key of the marker.
-    marker: Vec<u8>,
-    /// "RUN_ID MAX_TTL_US ", of the server at the other end of the connection.
+    /// `RUN_ID MAX_TTL_US AHEAD_US `, of the server at the other end of the connection.
     id: Vec<u8>,
 }
 
+/// The server may clear a record away so long after its lease has ended.
+const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
 impl Strict {
     pub(super) fn new(settings: &Settings) -> Self {
-        Self {
-            behind_us: micros(settings.clock_behind),
-            ahead_us: micros(settings.clock_ahead),
-            max_ttl_us: micros(settings.max_ttl),
-            quiet_us: micros(settings.max_ttl.saturating_add(settings.clock_margin())),
-            trusting: settings.trust_new_nodes,
-            marker: marker::key(settings),
-            id: Vec::new(),
-        }
+        let (max_ttl_us, ahead_us) = (micros(settings.max_ttl), micros(settings.clock_ahead));
+        let constants = format!(
+            "local BEHIND_US, AHEAD_US, QUIET_US = {}, {ahead_us}, {}\n\
+             local MARKER, TRUSTING, KEPT_MS = {}, {}, '{}'\n\
+             local RECORD = '^quorlock (%d+) (%d+) (.*)$'\n",
+            micros(settings.clock_behind),
+            micros(settings.max_ttl.saturating_add(settings.clock_margin())),
+            lua_string(&marker::key(settings)),
+            settings.trust_new_nodes,
+            millis(settings.max_ttl.saturating_add(KEPT)),
+        );
+        let scripts = Scripts::new(&Sources {
+            constants: &constants,
+            record: include_str!("lua/strict/record.lua"),
+            acquire: include_str!("lua/strict/acquire.lua"),
+            release: include_str!("lua/strict/release.lua"),
+        });
+        Self { scripts: Arc::new(scripts), ahead_us, max_ttl_us, id: Vec::new() }
     }
 
     /// The connection is to this start of a server.
     pub(super) fn connected_to(&mut self, run_id: &str) {
-        self.id = format!("{run_id} {} ", self.max_ttl_us).into_bytes();
+        self.id = format!("{run_id} {} {} ", self.max_ttl_us, self.ahead_us).into_bytes();
     }
 
     /// So many arguments every call ends with.
-    const ARGS: usize = 6;
+    const ARGS: usize = 2;
 
     fn sign(&self, command: Command<'_>, wall_us: u64) {
-        command
-            .number(wall_us.saturating_sub(self.behind_us))
-            .number(wall_us.saturating_add(self.ahead_us))
-            .arg(&self.marker)
-            .arg(&self.id)
-            .number(self.quiet_us)
-            .arg(if self.trusting { b"1" } else { b"0" });
+        command.number(wall_us).arg(&self.id);
     }
+}
+
+/// Any bytes as a string of Lua.
+fn lua_string(bytes: &[u8]) -> String {
+    let bytes = bytes.iter().map(|byte| format!("\\{byte:03}"));
+    format!("'{}'", bytes.collect::<String>())
 }
 
 /// What was sent, for reading the reply.
@@ -98,6 +104,7 @@ pub(super) enum Reading {
     SendSource,
 }
 
+#[derive(Debug)]
 struct Script {
     source: String,
     sha: String,
@@ -114,6 +121,7 @@ impl Script {
 }
 
 /// The scripts of one dialect.
+#[derive(Debug)]
 struct Scripts {
     acquire: Script,
     confirm: Script,
@@ -126,38 +134,56 @@ struct Scripts {
     list: Script,
 }
 
+/// What the scripts of a dialect are put together from.
+struct Sources<'a> {
+    constants: &'a str,
+    record: &'a str,
+    /// The common cases of two verbs.
+    acquire: &'a str,
+    release: &'a str,
+}
+
 impl Scripts {
-    fn new(record: &str) -> Self {
-        let verb = |verb: &str| Script::new(&[record, verb].concat());
-        let passing = |verb: &str| Script::new(&[record, PASS_ON, verb].concat());
+    fn new(sources: &Sources<'_>) -> Self {
+        let Sources { constants, record, acquire, release } = *sources;
+        let put = |common: &str, behind: &[&str], verb: &str| {
+            Script::new(&[constants, common, record, &behind.concat(), verb].concat())
+        };
+        let verb = |verb| put("", &[], verb);
+        let passing = |common, verb| put(common, &[include_str!("lua/pass_on.lua")], verb);
         Self {
-            acquire: verb(include_str!("lua/acquire.lua")),
+            acquire: put(acquire, &[], include_str!("lua/acquire.lua")),
             confirm: verb(include_str!("lua/confirm.lua")),
             extend: verb(include_str!("lua/extend.lua")),
-            release: passing(include_str!("lua/release.lua")),
-            wait: passing(include_str!("lua/wait.lua")),
+            release: passing(release, include_str!("lua/release.lua")),
+            wait: passing("", include_str!("lua/wait.lua")),
             inspect: verb(include_str!("lua/inspect.lua")),
             describe: verb(include_str!("lua/describe.lua")),
-            break_: passing(include_str!("lua/break.lua")),
+            break_: passing("", include_str!("lua/break.lua")),
             list: verb(include_str!("lua/list.lua")),
         }
     }
 }
 
-const PASS_ON: &str = include_str!("lua/pass_on.lua");
-static REDLOCK: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(include_str!("lua/redlock.lua")));
-static STRICT: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(include_str!("lua/strict.lua")));
+static REDLOCK: LazyLock<Scripts> = LazyLock::new(|| {
+    Scripts::new(&Sources {
+        constants: "",
+        record: include_str!("lua/redlock/record.lua"),
+        acquire: include_str!("lua/redlock/acquire.lua"),
+        release: include_str!("lua/redlock/release.lua"),
+    })
+});
 
 impl Dialect {
-    fn scripts(&self) -> &'static Scripts {
-        if self.strict.is_some() { &STRICT } else { &REDLOCK }
+    fn scripts(&self) -> &Scripts {
+        self.strict.as_ref().map_or_else(|| &*REDLOCK, |strict| &*strict.scripts)
     }
 
     /// The sources of the scripts that every lock needs. A new connection loads them, so that no call
     /// has to be repeated. The others are sent with their first use.
-    pub(super) fn sources(&self) -> [&'static str; 6] {
+    pub(super) fn sources(&self) -> Vec<String> {
         let Scripts { acquire, confirm, extend, release, wait, inspect, .. } = self.scripts();
-        [acquire, confirm, extend, release, wait, inspect].map(|script| script.source.as_str())
+        [acquire, confirm, extend, release, wait, inspect].map(|it| it.source.clone()).into()
     }
 
     /// Writes the command for a request. Scripts go by their hash, or whole with `source`.
@@ -305,6 +331,7 @@ fn micros(duration: Duration) -> u64 {
 /// Reads the reply to what was sent. `wall_us` gives the time of day.
 pub(super) fn read(
     sent: Sent,
+    dialect: &Dialect,
     request: &Request<'_>,
     wall_us: impl FnOnce() -> u64,
     reply: &Value<'_>,
@@ -321,7 +348,8 @@ pub(super) fn read(
         }
         (Sent::Done, Value::Int(1)) => Answer::Done,
         (Sent::Ours | Sent::Wait { .. }, Value::Array(parts)) if is_refusal(parts) => {
-            Answer::Failed(refusal(parts, request, wall_us()))
+            let refusal = refusal(parts, dialect.strict.as_ref(), request, wall_us());
+            Answer::Failed(refusal.unwrap_or_else(|| unexpected(reply)))
         }
         (Sent::Wait { told }, Value::Array(parts)) => match queued(parts, told) {
             Some(queued) => Answer::Queued(queued),
@@ -344,34 +372,47 @@ pub(super) fn read(
 }
 
 fn is_refusal(parts: &[Value<'_>]) -> bool {
-    matches!(parts, [Value::Bulk(b"CLOCK" | b"QUARANTINE" | b"MAX_TTL"), _])
+    matches!(parts, [Value::Bulk(b"CLOCK" | b"QUARANTINE" | b"SETTINGS"), _])
 }
 
 /// Why a server of the `strict` dialect has not looked at a request, or casts no vote.
-fn refusal(parts: &[Value<'_>], request: &Request<'_>, wall_us: u64) -> Failure {
-    let [Value::Bulk(kind), Value::Bulk(number)] = parts else {
-        return unexpected(&Value::Null);
-    };
-    let Some(number) = digits(number) else { return unexpected(&Value::Null) };
-    match *kind {
-        b"CLOCK" => clock_refusal(number, request.wall_us, wall_us),
-        b"QUARANTINE" => {
-            let left = Duration::from_micros(number);
-            let text = format!(
-                "casts no vote for another {left:.1?}: it was started or emptied, and may have \
-                 forgotten locks; wait, or if it is a new one, run quorlock init"
-            );
-            Failure::new(FailureKind::Quarantined(left), text)
-        }
-        _ => {
-            let other = Duration::from_micros(number);
-            let text = format!(
-                "serves clients with a max_ttl of {other:?}, and this one has another; use that, or \
-                 run quorlock init once all clients have the new one"
-            );
-            Failure::new(FailureKind::Unfit, text)
-        }
+fn refusal(
+    parts: &[Value<'_>],
+    strict: Option<&Strict>,
+    request: &Request<'_>,
+    wall_us: u64,
+) -> Option<Failure> {
+    let [Value::Bulk(kind), Value::Bulk(detail)] = parts else { return None };
+    if *kind == b"SETTINGS" {
+        return other_settings(detail, strict?);
     }
+    let number = digits(detail)?;
+    if *kind == b"CLOCK" {
+        return Some(clock_refusal(number, request.wall_us, wall_us));
+    }
+    let left = Duration::from_micros(number);
+    let text = format!(
+        "casts no vote for another {left:.1?}: it was started or emptied, and may have forgotten \
+         locks; wait, or if it is a new one, run quorlock init"
+    );
+    Some(Failure::new(FailureKind::Quarantined(left), text))
+}
+
+/// All clients of a server have to agree on what their promises rest on.
+fn other_settings(theirs: &[u8], ours: &Strict) -> Option<Failure> {
+    let mut theirs = theirs.split(|byte| *byte == b' ').map(digits);
+    let (max_ttl_us, ahead_us) = (theirs.next()??, theirs.next()??);
+    let shown = |max_ttl_us, ahead_us| {
+        let (max, ahead) = (Duration::from_micros(max_ttl_us), Duration::from_micros(ahead_us));
+        format!("a max_ttl of {max:?} and clocks that are at most {ahead:?} ahead")
+    };
+    let text = format!(
+        "serves clients with {}, and this one has {}; use the same everywhere, or run quorlock init \
+         once all clients have the new ones",
+        shown(max_ttl_us, ahead_us),
+        shown(ours.max_ttl_us, ours.ahead_us)
+    );
+    Some(Failure::new(FailureKind::Unfit, text))
 }
 
 /// The server's time was too far from the time of sending. Either the request was under way for too

@@ -17,7 +17,7 @@ const RECORDS: usize = 2 * GRANTS;
 const TICKETS: usize = 32;
 /// A record that has ended stays for its number. Numbers follow the clock: after so long any new one
 /// is higher.
-const NUMBERS_KEPT: Duration = Duration::from_hours(24);
+const NUMBERS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 const SOME_RECORDS: &str = "
     SELECT name, expires_ns FROM lock WHERE name > ?1 ORDER BY name LIMIT ?2";

@@ -1,6 +1,6 @@
 -- Marks this start of the server as one that has nothing to forget. Stands alone.
 --
--- KEYS[1]  the marker of the node, as strict.lua keeps it
+-- KEYS[1]  the marker of the node, as strict/record.lua keeps it
 -- ARGV[1]  the marker that was seen; '' for none
 -- ARGV[2]  the marker to be
 -- Replies  1 it is there

@@ -4,25 +4,29 @@
 --                   and is compared by the verbs alone: the server's own expiry of the key is a day
 --                   later, and only clears away what nobody uses. A free lock has no token; its number
 --                   stays. Numbers follow the clock, so that any new one is higher a day later
---   PREFIX:quorlock:node  a string: "RUN_ID MAX_TTL_US UNTIL_US". Which start of this server has been
---                   voting, and from when on. Any other start, or none, may have forgotten votes:
---                   then this one casts none until everything it may have granted has ended
+--   PREFIX:quorlock:node  a string: "RUN_ID MAX_TTL_US AHEAD_US FROM_US". Which start of this server has
+--                   been voting, for which clients, and from when on. Any other start, or none, may
+--                   have forgotten votes: then this one casts none until everything it may have
+--                   granted has ended
 --
--- The last arguments of each call say by whose clock it was sent, and over which connection:
--- ARGV[#ARGV - 5]  the earliest time of this server, in us, at which the request may be looked at
--- ARGV[#ARGV - 4]  the latest one
--- ARGV[#ARGV - 3]  the key of the marker
--- ARGV[#ARGV - 2]  "RUN_ID MAX_TTL_US ", with the run id that the connection's greeting gave, and the
---                  longest TTL that any client may use
--- ARGV[#ARGV - 1]  how long to cast no vote, in us, if the marker is of another start
--- ARGV[#ARGV]      '1' to trust a server without a marker. '0' otherwise
+-- The client's settings stand before all of it, as constants:
+-- BEHIND_US  how far this server's clock may be behind a client's, for a request to be looked at
+-- AHEAD_US   how far it may be ahead
+-- MARKER     the key of the marker
+-- QUIET_US   how long to cast no vote if the marker is of another start, or there is none
+-- TRUSTING   whether a server without a marker is new, and has nothing to forget
+-- KEPT_MS    when the server may clear a record away, in ms from its last use: a day after any lease
+-- RECORD     the pattern of a record
+--
+-- The last arguments of each call say when it was sent, and over which connection:
+-- ARGV[#ARGV - 1]  the client's time of day then, in us
+-- ARGV[#ARGV]      "RUN_ID MAX_TTL_US AHEAD_US ", with the run id that the connection's greeting gave, and
+--                  the longest TTL that any client may use: all clients have to agree on the last two
 --
 -- Why it holds: a record of A's last request, sent at p by A's clock, ends at p - behind + TTL or later
 -- by this server's. Whoever replaces it asked at q, and q + ahead is later than that. So q is later than
 -- p + TTL - behind - ahead, whatever this server's clock has done in between; and that is when A's
 -- holder stops believing in it. A request outside of the window changes nothing at all.
-local KEPT_MS = 86400000
-
 local NOW
 local function now()
   if not NOW then
@@ -43,36 +47,38 @@ end
 
 -- May the node look at this request? Nothing, or the refusal.
 local function clock_refusal()
-  if now() < tonumber(ARGV[#ARGV - 5]) or now() > tonumber(ARGV[#ARGV - 4]) then
+  local sent = tonumber(ARGV[#ARGV - 1])
+  if now() < sent - BEHIND_US or now() > sent + AHEAD_US then
     return {'CLOCK', now_us()}
   end
 end
 
--- From when on this start of the server casts votes; and the longest TTL that it casts them for, if that
--- is another than the client's. A start that is new here begins now, and is written down unless this is
+-- From when on this start of the server casts votes; and for clients with which settings, if those are
+-- others than this client's. A start that is new here begins now, and is written down unless this is
 -- only a look.
 local function voting(looking)
-  local id = ARGV[#ARGV - 2]
-  local marker = redis.call('GET', ARGV[#ARGV - 3])
+  local id, marker = ARGV[#ARGV], redis.call('GET', MARKER)
   if marker and marker:sub(1, #id) == id then
     return tonumber(marker:sub(#id + 1))
   end
-  local run, max = id:match('^(%S+) (%d+) $')
-  local old_run, old_max, old_from = (marker or ''):match('^(%S+) (%d+) (%d+)$')
+  local run, settings = id:match('^(%S+) (%d+ %d+) $')
+  local old_run, old_settings, old_from = (marker or ''):match('^(%S+) (%d+ %d+) (%d+)$')
   if old_run == run then
-    return tonumber(old_from), old_max
+    return tonumber(old_from), old_settings
   end
-  local quiet_us = tonumber(ARGV[#ARGV - 1])
-  if old_max then
+  local quiet_us = QUIET_US
+  if old_settings then
+    -- What others may have been granted counts, though it lasts longer than ours may.
+    local max, old_max = settings:match('^%d+'), old_settings:match('^%d+')
     quiet_us = quiet_us + math.max(0, tonumber(old_max) - tonumber(max))
-  elseif ARGV[#ARGV] == '1' then
+  elseif TRUSTING then
     quiet_us = 0
   end
   local from = now() + quiet_us
   if not looking then
-    redis.call('SET', ARGV[#ARGV - 3], run .. ' ' .. (old_max or max) .. ' ' .. digits(from))
+    redis.call('SET', MARKER, run .. ' ' .. (old_settings or settings) .. ' ' .. digits(from))
   end
-  return from, old_max ~= max and old_max or nil
+  return from, old_settings ~= settings and old_settings or nil
 end
 
 -- For how long it casts no vote.
@@ -86,9 +92,9 @@ local function vote_refusal()
   if refusal then
     return refusal
   end
-  local from, other_max = voting()
-  if other_max then
-    return {'MAX_TTL', other_max}
+  local from, others = voting()
+  if others then
+    return {'SETTINGS', others}
   end
   if now() < from then
     return {'QUARANTINE', digits(from - now())}
@@ -97,8 +103,8 @@ end
 
 -- A release has no vote of its own to cast. But whom it passes the lock on to gets one.
 local function may_pass_on()
-  local from, other_max = voting()
-  return not other_max and now() >= from
+  local from, others = voting()
+  return not others and now() >= from
 end
 
 -- What lies on the server, of the one lock that the script is about.
@@ -111,7 +117,7 @@ local function read(lock)
     return false, record
   end
   if record then
-    local c, x, token = record:match('^quorlock (%d+) (%d+) (.*)$')
+    local c, x, token = record:match(RECORD)
     if not c then
       return false, redis.error_reply('WRONGTYPE it holds a string that is no lock of this dialect')
     end
@@ -120,9 +126,9 @@ local function read(lock)
   return owner ~= '' and owner
 end
 
-local function write(lock, ttl_us)
-  redis.call('SET', lock, 'quorlock ' .. digits(number) .. ' ' .. digits(expiry) .. ' ' .. owner,
-    'PX', digits(KEPT_MS + math.ceil(ttl_us / 1000)))
+local function write(lock)
+  local record = string.format('quorlock %.0f %.0f %s', number, expiry, owner)
+  redis.call('SET', lock, record, 'PX', KEPT_MS)
 end
 
 -- How long the record lasts, in ms.
@@ -143,7 +149,7 @@ end
 -- Raises the number to what is given at least, and returns it.
 local function raise(lock, least)
   number = math.max(number, least)
-  write(lock, math.max(0, expiry - now()))
+  write(lock)
   return number
 end
 
@@ -158,7 +164,7 @@ local function take(lock, token, ttl_ms, least, block, seen_us)
   end
   number = math.max(number + 1, least) + math.max(block, 1) - 1
   expiry, owner = from + ttl_us, token
-  write(lock, ttl_us)
+  write(lock)
   return number
 end
 
@@ -178,7 +184,7 @@ end
 local function keep(lock, token, ttl_ms)
   local ttl_us = tonumber(ttl_ms) * 1000
   expiry = math.max(expiry, now() + ttl_us)
-  write(lock, ttl_us)
+  write(lock)
   return number
 end
 
@@ -198,7 +204,7 @@ end
 
 local function drop(lock)
   owner, expiry = '', 0
-  write(lock, 0)
+  write(lock)
 end
 
 -- Whether a key is a lock that somebody holds.
