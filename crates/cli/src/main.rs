@@ -6,6 +6,7 @@
 //!                   │     └────▶ supervise  signals, terminal, grace: until all of it has ended
 //!                   ├──▶ acquire, extend, release   the same in steps, for scripts
 //!                   ├──▶ status, list       who holds locks
+//!                   ├──▶ init               new nodes are told that they are
 //!                   ├──▶ doctor             what is wrong with the nodes
 //!                   └──▶ pages              manual pages and completions
 //! ```
@@ -14,6 +15,7 @@
 
 mod acquire;
 mod args;
+mod ask;
 mod config;
 mod doctor;
 mod duration;
@@ -23,6 +25,7 @@ mod exit;
 mod extend;
 mod grace;
 mod group;
+mod init;
 mod list;
 mod note;
 mod pages;
@@ -86,6 +89,7 @@ fn execute(args: Args) -> Result<u8, Failed> {
             Plan::Release(plan) => release::release(plan).await,
             Plan::Status(plan) => status::status(plan).await,
             Plan::List(plan) => list::list(plan).await,
+            Plan::Init(plan) => init::init(plan).await,
             Plan::Doctor(plan) => doctor::doctor(plan).await,
             Plan::Man(args) => pages::man(args),
             Plan::Completions(args) => pages::completions(args),

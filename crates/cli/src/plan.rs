@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use quorlock::{Builder, Error, Locker, Settings};
+use quorlock::{Builder, Dialect, Error, Locker, Settings};
 use rustix::process::Signal;
 
 use crate::acquire::Acquire;
@@ -16,6 +16,7 @@ use crate::duration::shown;
 use crate::exit::{self, Failed};
 use crate::extend::Extend;
 use crate::grace;
+use crate::init::Init;
 use crate::list::List;
 use crate::note;
 use crate::release::Release;
@@ -31,6 +32,7 @@ pub(crate) enum Plan {
     Release(Release),
     Status(Status),
     List(List),
+    Init(Init),
     Doctor(Doctor),
     Man(ManArgs),
     Completions(CompletionsArgs),
@@ -100,6 +102,7 @@ impl Plan {
             Action::Extend(args) => Extend::new(args).map(Self::Extend),
             Action::Release(args) => Release::new(args).map(Self::Release),
             Action::List(args) => List::new(args).map(Self::List),
+            Action::Init(args) => Init::new(args).map(Self::Init),
             Action::Status(args) => Status::new(args).map(Self::Status),
             Action::Doctor(args) => Doctor::new(args).map(Self::Doctor),
             Action::Man(args) => Ok(Self::Man(args)),
@@ -225,8 +228,13 @@ impl Cluster {
 
     /// What is taken off the end of each lease.
     fn margin(&self) -> Duration {
-        let on_servers = self.urls.iter().any(|url| !url.starts_with("sqlite:"));
-        if on_servers { self.promises.margin() } else { Duration::ZERO }
+        if self.has_markers() { self.promises.margin() } else { Duration::ZERO }
+    }
+
+    /// Whether some of the nodes have to be told that they are new.
+    pub(crate) fn has_markers(&self) -> bool {
+        let is_file = |url: &String| url.starts_with("sqlite:");
+        self.promises.dialect == Dialect::Strict && !self.urls.iter().all(is_file)
     }
 
     /// A locker with these settings, yet to be connected.

@@ -4,6 +4,7 @@ mod acquire;
 mod dialect;
 mod doctor;
 mod extend;
+mod init;
 mod list;
 mod note;
 mod pages;
@@ -25,6 +26,7 @@ pub(crate) use acquire::AcquireArgs;
 pub(crate) use dialect::DialectArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use extend::ExtendArgs;
+pub(crate) use init::InitArgs;
 pub(crate) use list::ListArgs;
 pub(crate) use note::NoteArgs;
 pub(crate) use pages::{CompletionsArgs, ManArgs, Shell};
@@ -47,6 +49,7 @@ Examples:
   quorlock run -n nightly-backup -- ./backup.sh   # not now if it is taken: exit code 75
   quorlock status nightly-backup
   quorlock list
+  quorlock init                                   # once, for new nodes: they need not wait then
   quorlock doctor                                 # what is wrong with the nodes, and the remedy
   QUORLOCK_TOKEN=$(quorlock acquire deploy)       # for scripts: see quorlock acquire --help
 
@@ -94,6 +97,7 @@ pub(crate) enum Action {
     Release(ReleaseArgs),
     Status(StatusArgs),
     List(ListArgs),
+    Init(InitArgs),
     Doctor(DoctorArgs),
     Man(ManArgs),
     Completions(CompletionsArgs),

@@ -42,12 +42,10 @@ impl Promises {
         })
     }
 
-    /// What the dialect takes off the end of each lease, so that nobody counts on it.
+    /// What the strict dialect takes off the end of each lease, so that nobody counts on it.
     pub(crate) fn margin(&self) -> Duration {
-        match self.dialect {
-            Dialect::Redlock => Duration::ZERO,
-            _ => self.clock_behind + self.clock_ahead + 2 * self.clients_apart,
-        }
+        let window = self.clock_behind.saturating_add(self.clock_ahead);
+        window.saturating_add(self.clients_apart.saturating_mul(2))
     }
 
     pub(crate) fn apply(&self, builder: Builder) -> Builder {
