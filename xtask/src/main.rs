@@ -2,6 +2,7 @@
 //! `cargo xtask bench`.
 
 mod bench_command;
+mod beside_flock;
 mod debian;
 mod project;
 mod python_peers;
@@ -27,7 +28,8 @@ Commands:
   verify        Check format, lints, documents, licences; changes no source file
   fix           Put right what the formatter and the linter can put right
   bench [WHICH] Measure Quorlock beside its peers: latency, throughput, faults, waiting, sqlite,
-                memory, or all; `bench waiting --quick` to try something out
+                memory, or all; `bench waiting --quick` to try something out;
+                `bench command` is `quorlock run` beside `flock`
 
 ARGS of `test` narrow the run. They go to `cargo test`, after the options that are always there
 (all packages unless ARGS name some, all features, no stop at the first failure):
@@ -64,6 +66,7 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
         ("verify", []) => verify::verify(&Project::find()?),
         ("fix", []) => verify::fix(&Project::find()?),
         ("bench", []) => bench_command::bench(&Project::find()?, None, &[]),
+        ("bench", [which]) if which == "command" => beside_flock::bench(&Project::find()?),
         ("bench", [which, options @ ..]) => {
             match options.iter().find(|option| !option.starts_with("--")) {
                 None => bench_command::bench(&Project::find()?, Some(which), options),

@@ -1,7 +1,6 @@
 //! `quorlock acquire`: take a lock for a time, and hand its token over.
 
 use std::ffi::OsString;
-use std::future::IntoFuture;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -10,11 +9,13 @@ use quorlock::{Guard, Locker};
 use tokio::select;
 
 use crate::args::AcquireArgs;
-use crate::exit::{self, Failed};
+use crate::exit::{self, End, Failed};
+use crate::last_signal;
 use crate::note;
 use crate::plan::Cluster;
 use crate::signals::Signals;
-use crate::take;
+use crate::stderr;
+use crate::take::{self, Patience};
 use crate::token::{self, Target};
 
 /// A lock to be taken.
@@ -23,8 +24,8 @@ pub(crate) struct Acquire {
     name: OsString,
     /// The longest time to wait for the lock; `None` without end.
     wait: Option<Duration>,
-    /// The exit code if it is taken and nobody waits.
-    taken_code: u8,
+    /// The exit code if it is taken, or was not free in time, instead of one for each.
+    conflict_code: Option<u8>,
     note: String,
     /// Where the token goes, if not to stdout.
     file: Option<Target>,
@@ -38,7 +39,7 @@ impl Acquire {
             cluster,
             name: args.name,
             wait: if args.nonblock { Some(Duration::ZERO) } else { wait },
-            taken_code: args.conflict_exit_code,
+            conflict_code: args.conflict_exit_code,
             note: note::of_the_caller(&args.note, note)?,
             file: args.token_file.map(Target::new).transpose()?,
         })
@@ -52,16 +53,19 @@ pub(crate) async fn acquire(plan: &Acquire) -> Result<u8, Failed> {
     })?;
     let locker = select! {
         biased;
-        signal = take::signalled(&mut signals) => return Ok(exit::of_signal(signal)),
+        signal = take::signalled(&mut signals) => return Ok(last_signal::end_by(signal)),
         connected = plan.cluster.connect() => connected?,
     };
-    let code = take_it(plan, &locker, &mut signals).await;
+    let end = take_it(plan, &locker, &mut signals).await;
     // However it went: the note is there, and what a node granted in vain is given back.
     locker.shutdown().await;
-    code
+    match end? {
+        End::Code(code) => Ok(code),
+        End::By(signal) | End::AllBy(signal) => Ok(last_signal::end_by(signal)),
+    }
 }
 
-async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Result<u8, Failed> {
+async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Result<End, Failed> {
     // A script wants most of the time that it has asked for.
     let least = locker.validity() / 2;
     let lock = locker.lock(plan.name.as_bytes()).fixed().at_least(least).note(&*plan.note);
@@ -69,12 +73,18 @@ async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Resu
         Some(wait) => lock.wait(wait),
         None => lock,
     };
+    let patience = Patience::new(plan.wait);
     let guard = select! {
         biased;
-        signal = take::signalled(signals) => return Ok(exit::of_signal(signal)),
-        guard = lock.into_future() => guard.map_err(|error| Failed::to_take(error, plan.taken_code))?,
+        signal = take::signalled(signals) => {
+            stderr::hide();
+            return Ok(End::By(signal));
+        }
+        guard = take::wait_for(lock, locker, &plan.name, &patience) => {
+            guard.map_err(|error| take::not_taken(error, plan.conflict_code))?
+        }
     };
-    hand_over(plan, locker, guard).await
+    hand_over(plan, locker, guard).await.map(End::Code)
 }
 
 async fn hand_over(plan: &Acquire, locker: &Locker, guard: Guard) -> Result<u8, Failed> {

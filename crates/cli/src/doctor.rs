@@ -82,7 +82,8 @@ fn list(text: &mut String, findings: &[Finding]) {
         let word = word(finding.severity);
         let _ = writeln!(text, "  {style}{word:5}{style:#}  {}", finding.text);
         if let Some(remedy) = &finding.remedy {
-            let _ = writeln!(text, "         → {remedy}");
+            let style = AnsiColor::Cyan.on_default();
+            let _ = writeln!(text, "         {style}→{style:#} {remedy}");
         }
     }
 }

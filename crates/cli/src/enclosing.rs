@@ -6,6 +6,7 @@
 //! ```text
 //!   QUORLOCK_NAME   the lock             of the innermost run
 //!   QUORLOCK_OWNER  its owner, a secret
+//!   QUORLOCK_TOKEN  its token, a secret: for quorlock extend and release, and for stores
 //!   QUORLOCK_HELD   OWNER:NAME,…         of every run around it, the names in hexadecimal
 //! ```
 //!
@@ -16,7 +17,9 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use quorlock::Owner;
+use quorlock::{Owner, TokenText};
+
+use crate::token;
 
 const NAME: &str = "QUORLOCK_NAME";
 const OWNER: &str = "QUORLOCK_OWNER";
@@ -49,11 +52,21 @@ impl Enclosing {
     }
 
     /// The environment of a command that runs under this lock.
-    pub(crate) fn inside(&self, name: &OsStr, owner: &Owner) -> [(&'static str, OsString); 3] {
+    pub(crate) fn inside(
+        &self,
+        name: &OsStr,
+        owner: &Owner,
+        token: &TokenText,
+    ) -> [(&'static str, OsString); 4] {
         let owner = owner.id();
         let entry = format!("{owner}:{}", hex(name));
         let held = if self.held.is_empty() { entry } else { format!("{},{entry}", self.held) };
-        [(NAME, name.to_owned()), (OWNER, owner.into()), (HELD, held.into())]
+        [
+            (NAME, name.to_owned()),
+            (OWNER, owner.into()),
+            (HELD, held.into()),
+            (token::VARIABLE, token.as_str().into()),
+        ]
     }
 }
 
@@ -67,11 +80,14 @@ fn hex(name: &OsStr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use quorlock::Token;
+
     use super::*;
 
     fn inside(outer: &Enclosing, name: &str, id: &str) -> Enclosing {
         let owner = Owner::from_id(&id.repeat(24)).unwrap();
-        let [(_, name), (_, owner), (_, held)] = outer.inside(name.as_ref(), &owner);
+        let token = Token::parse(format!("ql:{}", id.repeat(40)).as_bytes()).unwrap().text();
+        let [(_, name), (_, owner), (_, held), _] = outer.inside(name.as_ref(), &owner, &token);
         let text = |value: OsString| value.into_string().unwrap();
         Enclosing { name, owner: text(owner), held: text(held) }
     }

@@ -6,9 +6,12 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::SystemTime;
 
 use quorlock::Error;
 use rustix::process::Signal;
+
+use crate::note;
 
 /// Something is wrong with the nodes, though enough of them can be used.
 pub(crate) const ERRORS_FOUND: u8 = 1;
@@ -29,6 +32,27 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command is not there.
 pub(crate) const NOT_FOUND: u8 = 127;
 
+/// How this process ends when its command has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Code(u8),
+    /// By a signal that it was sent, as the command was.
+    By(Signal),
+    /// By a key at the terminal. The command had that for itself: everybody in the group of this
+    /// process, such as a script that runs it, would have got the signal otherwise.
+    AllBy(Signal),
+}
+
+impl End {
+    /// The code that a shell shows.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::By(signal) | Self::AllBy(signal) => of_signal(signal),
+        }
+    }
+}
+
 /// Why there is no better result: what to say, and the code to end with.
 #[derive(Debug)]
 pub(crate) struct Failed {
@@ -40,18 +64,12 @@ impl Failed {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
-
-    /// Why a lock was not taken, with a code of the caller's own for one that somebody else holds.
-    pub(crate) fn to_take(error: Error, taken_code: u8) -> Self {
-        let taken = matches!(error, Error::Taken { .. });
-        let failed = Self::from(error);
-        if taken { Self { code: taken_code, ..failed } } else { failed }
-    }
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self::new(code_of(&error), error.to_string())
+        let told = note::why_taken(&error, SystemTime::now());
+        Self::new(code_of(&error), told.unwrap_or_else(|| error.to_string()))
     }
 }
 
@@ -113,7 +131,12 @@ mod tests {
 
     #[test]
     fn waiting_in_vain_for_the_lock_differs_from_waiting_for_nodes() {
-        let taken = Error::Taken { name: Name::new("x").unwrap(), holder: None, remaining: None };
+        let taken = Error::Taken {
+            name: Name::new("x").unwrap(),
+            holder: None,
+            remaining: None,
+            note: None,
+        };
         assert_eq!(code_of(&taken), 75);
         assert_eq!(code_of(&timed_out(taken)), 124);
         assert_eq!(code_of(&no_quorum()), 69);

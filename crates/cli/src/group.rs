@@ -15,6 +15,7 @@ use crate::exec;
 use crate::exit::{self, Failed};
 use crate::plan;
 use crate::processes::{self, Process};
+use crate::reaper;
 use crate::stderr::warn;
 use crate::undertaker::Undertaker;
 
@@ -134,6 +135,7 @@ impl Group {
         let mut pause = FIRST_LOOK.min(longest_pause);
         while self.is_there() {
             sleep(pause).await;
+            reaper::collect(None);
             pause = (pause * 2).min(longest_pause);
         }
     }

@@ -26,11 +26,13 @@ mod extend;
 mod grace;
 mod group;
 mod init;
+mod last_signal;
 mod list;
 mod note;
 mod pages;
 mod plan;
 mod processes;
+mod reaper;
 mod release;
 mod run;
 mod signals;
@@ -43,6 +45,7 @@ mod terminal;
 mod time;
 mod token;
 mod undertaker;
+mod waiting;
 mod warnings;
 
 use std::process::ExitCode;
@@ -57,8 +60,11 @@ fn main() -> ExitCode {
     if undertaker::bury(std::env::args_os().skip(1)) {
         return ExitCode::SUCCESS;
     }
+    if let Some(code) = last_signal::end(std::env::args_os().skip(1)) {
+        return ExitCode::from(code);
+    }
     let told = |failed: Failed| {
-        stderr::say(failed.message);
+        stderr::fail(failed.message);
         failed.code
     };
     let code = match exec::become_command() {

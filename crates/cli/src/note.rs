@@ -5,17 +5,21 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::fmt::Write;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::SystemTime;
 
-use quorlock::{MAX_NOTE_BYTES, Note};
+use quorlock::{Error, MAX_NOTE_BYTES, Note};
 use rustix::process::{getpid, getppid, getuid};
 use rustix::system::uname;
 use serde_json::{Value, json};
 
 use crate::args::NoteArgs;
+use crate::duration;
 use crate::exit::{self, Failed};
+use crate::time::utc_for_people;
 
 /// The variable that can turn notes off.
 const VARIABLE: &str = "QUORLOCK_NOTE";
@@ -110,6 +114,37 @@ pub(crate) fn shown(note: &Note) -> String {
         }
         None => printable(&note.text),
     }
+}
+
+/// Why a lock was not taken, if that is because of a holder who says who it is.
+pub(crate) fn why_taken(error: &Error, now: SystemTime) -> Option<String> {
+    match error {
+        Error::Taken { name, holder, remaining, note: Some(note) } => {
+            let mut text = format!("the lock {name} is taken by {}", shown(note));
+            // Writing to a string cannot fail.
+            if let Some(holder) = holder {
+                let _ = write!(text, " ({holder})");
+            }
+            if let Some(since) = note.since {
+                let _ = write!(text, ", since {}", since_for_people(since, now));
+            }
+            if let Some(left) = remaining {
+                let _ = write!(text, ", for another {} unless renewed", duration::shown(*left));
+            }
+            Some(text)
+        }
+        Error::TimedOut { name, waited, last } => {
+            let last = why_taken(last, now)?;
+            Some(format!("waited {} for the lock {name}: {last}", duration::shown(*waited)))
+        }
+        _ => None,
+    }
+}
+
+/// `2026-11-16 04:48:28 UTC, 12.0s ago`. Clocks of other machines may be ahead of this one.
+pub(crate) fn since_for_people(since: SystemTime, now: SystemTime) -> String {
+    let ago = now.duration_since(since).map(|ago| format!(", {} ago", duration::shown(ago)));
+    format!("{}{}", utc_for_people(since), ago.unwrap_or_default())
 }
 
 /// Without what would make a terminal do anything: anybody can have put it on a node.

@@ -1,15 +1,18 @@
 //! `quorlock run`: take the lock, run the command, release the lock.
 
 use quorlock::{Error, Guard, Locker, Loss, Owner};
+use rustix::process::kill_current_process_group;
 use tokio::select;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::duration::shown;
 use crate::enclosing::Enclosing;
-use crate::exit::{self, Failed};
+use crate::exit::{self, End, Failed};
 use crate::grace::grace;
 use crate::group::Group;
+use crate::last_signal;
 use crate::plan;
+use crate::reaper;
 use crate::signals::{Event, Signals, asks_to_end};
 use crate::stderr::warn;
 use crate::supervise::{self, Ended, Watch};
@@ -24,13 +27,21 @@ pub(crate) async fn run(plan: &plan::Run) -> Result<u8, Failed> {
     let patience = Patience::new(plan.wait);
     let locker = select! {
         biased;
-        signal = take::signalled(&mut signals) => return Ok(exit::of_signal(signal)),
+        signal = take::signalled(&mut signals) => return Ok(last_signal::end_by(signal)),
         connected = take::connect(plan, &patience) => connected?,
     };
-    let code = run_locked(plan, &locker, &mut signals, &patience).await;
+    let end = run_locked(plan, &locker, &mut signals, &patience).await;
     // However it went: what a node granted is given back before the connections close.
     locker.shutdown().await;
-    code
+    let end = end?;
+    if let End::AllBy(signal) = end {
+        // This process takes it in, and does nothing about it yet.
+        let _ = kill_current_process_group(signal);
+    }
+    match end {
+        End::Code(code) => Ok(code),
+        End::By(signal) | End::AllBy(signal) => Ok(last_signal::end_by(signal)),
+    }
 }
 
 async fn run_locked(
@@ -38,7 +49,7 @@ async fn run_locked(
     locker: &Locker,
     signals: &mut Signals,
     patience: &Patience,
-) -> Result<u8, Failed> {
+) -> Result<End, Failed> {
     let enclosing = Enclosing::from_environment();
     let owner = match plan.owner.as_deref().or(enclosing.owner_of(&plan.name)) {
         Some(id) => Owner::from_id(id)?,
@@ -48,35 +59,37 @@ async fn run_locked(
         biased;
         signal = take::signalled(signals) => {
             crate::stderr::hide();
-            return Ok(exit::of_signal(signal));
+            return Ok(End::By(signal));
         }
         guard = take::lock(plan, locker, &owner, patience) => guard?,
     };
     let held_since = Instant::now();
     let mut terminal = Terminal::open();
     let takes_terminal = terminal.as_mut().is_some_and(Terminal::goes_to_command);
-    let environment = enclosing.inside(&plan.name, &owner);
+    let environment = enclosing.inside(&plan.name, &owner, &guard.token());
     let mut group = Group::start(plan, &environment, takes_terminal)?;
-    let mut watch = Watch { plan, guard: &guard, held_since, group: &mut group, signals, terminal };
+    let passed_on = Vec::new();
+    let group = &mut group;
+    let mut watch = Watch { plan, guard: &guard, held_since, group, signals, terminal, passed_on };
     let ended = watch.until_end().await;
     let ended = finish(ended, &mut watch).await;
     watch.take_terminal_back();
     drop(watch);
-    let code = ended?;
+    let end = ended?;
     if let Some(least) = plan.hold_at_least
         && !keep_until(held_since + least, &guard, signals).await
     {
-        return Ok(code);
+        return Ok(end);
     }
-    release(plan, guard, code).await
+    release(plan, guard, end).await
 }
 
 /// Ends the command if it has not ended, and says what is to become of the exit code.
-async fn finish(ended: Ended, watch: &mut Watch<'_>) -> Result<u8, Failed> {
+async fn finish(ended: Ended, watch: &mut Watch<'_>) -> Result<End, Failed> {
     let Watch { plan, guard, group, .. } = watch;
     let ttl = plan.cluster.ttl;
     match ended {
-        Ended::ByItself(status) => Ok(exit::of_command(status)),
+        Ended::ByItself(end) => Ok(end),
         Ended::NotWaitedFor(error) => {
             group.end(plan.signal, sleep(grace(guard, ttl))).await;
             let message = format!("the command cannot be waited for, and was ended: {error}");
@@ -113,7 +126,8 @@ async fn keep_until(moment: Instant, guard: &Guard, signals: &mut Signals) -> bo
             match signals.next().await {
                 Event::Signal(signal) if asks_to_end(signal) => return,
                 Event::Suspend => take::stop(),
-                Event::Signal(_) | Event::Child => {}
+                Event::Child => reaper::collect(None),
+                Event::Signal(_) => {}
             }
         }
     };
@@ -139,14 +153,14 @@ fn at_the_cap(plan: &plan::Run, guard: &Guard) -> Failed {
     Failed::new(exit::LOST, message)
 }
 
-/// Gives the lock back after the command has ended with `code`.
-async fn release(plan: &plan::Run, guard: Guard, code: u8) -> Result<u8, Failed> {
+/// Gives the lock back after the command has ended.
+async fn release(plan: &plan::Run, guard: Guard, end: End) -> Result<End, Failed> {
     match guard.release().await {
-        Ok(_) => Ok(code),
+        Ok(_) => Ok(end),
         // The last part of the command may have run beside another holder: that is no success.
         Err(error @ Error::Lost { .. }) => Err(Failed::new(
             exit::LOST,
-            format!("{error}; that was found when the command had ended with code {code}"),
+            format!("{error}; that was found when the command had ended with code {}", end.code()),
         )),
         Err(Error::NoQuorum { have, nodes, answers, .. }) => {
             warn(format_args!(
@@ -155,11 +169,11 @@ async fn release(plan: &plan::Run, guard: Guard, code: u8) -> Result<u8, Failed>
                 plan.name.display(),
                 shown(plan.cluster.ttl)
             ));
-            Ok(code)
+            Ok(end)
         }
         Err(error) => {
             warn(format_args!("the lock was not released: {error}"));
-            Ok(code)
+            Ok(end)
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::exit::{self, Failed};
 use crate::note::{self, Who};
 use crate::plan;
 use crate::stdout;
-use crate::time::{utc, utc_for_people};
+use crate::time::utc;
 
 /// How often a watched lock is looked at.
 const EVERY: Duration = Duration::from_secs(1);
@@ -125,8 +125,7 @@ fn table(status: &Status, now: SystemTime) -> String {
     if let Some(note) = status.note() {
         let _ = writeln!(text, "holder:  {}", note::shown(note));
         if let Some(since) = note.since {
-            let ago = now.duration_since(since).map(|ago| format!(", {} ago", shown(ago)));
-            let _ = writeln!(text, "since:   {}{}", utc_for_people(since), ago.unwrap_or_default());
+            let _ = writeln!(text, "since:   {}", note::since_for_people(since, now));
         }
     }
     if let Some(count @ 1..) = status.waiters() {

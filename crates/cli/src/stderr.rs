@@ -6,10 +6,13 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SendError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
 use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
@@ -17,6 +20,11 @@ use crate::terminal;
 
 /// Back to the start of the line, and nothing after it.
 const CLEAR: &str = "\r\x1b[K";
+
+/// What a message is about, by its colour.
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+const HINT: Style = AnsiColor::Cyan.on_default().bold();
 
 /// How long the end of the command waits for a reader of stderr.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
@@ -54,16 +62,28 @@ fn carry_out(order: Order) {
     match order {
         // There is no place left to report that stderr is closed.
         Order::Write(text) => drop(io::stderr().write_all(text.as_bytes())),
-        // Cut off at the terminal's edge: what is wrapped cannot be cleared.
         Order::Show(line) => {
             let columns = tcgetwinsize(io::stderr()).map_or(80, |size| size.ws_col);
-            let most = usize::from(columns).saturating_sub(1);
-            let line: String = line.chars().filter(|c| !c.is_control()).take(most).collect();
-            drop(io::stderr().write_all(format!("{CLEAR}{line}").as_bytes()));
+            let line = cut(&line, usize::from(columns).saturating_sub(1));
+            let (spinner, rest) = line.split_at_checked(1).unwrap_or_default();
+            let line = format!("{CLEAR}{}{rest}", painted(HINT, spinner));
+            drop(io::stderr().write_all(line.as_bytes()));
         }
         Order::Hide => {}
         Order::Flush(done) => drop(done.send(())),
     }
+}
+
+/// As much of a line as fits: what is wrapped cannot be cleared. Signs beyond ASCII may be wide.
+fn cut(line: &str, columns: usize) -> String {
+    let mut left = columns;
+    let fits = |c: &char| {
+        let width = if c.is_ascii() { 1 } else { 2 };
+        let fits = width <= left;
+        left = left.saturating_sub(width);
+        fits
+    };
+    line.chars().filter(|c| !c.is_control()).take_while(fits).collect()
 }
 
 fn order(order: Order) {
@@ -72,15 +92,36 @@ fn order(order: Order) {
     }
 }
 
-/// Says something, with the name of the command before it.
+/// A text in its colour, if stderr is a terminal that has colours, and nobody has set `NO_COLOR`.
+fn painted(style: Style, text: &str) -> String {
+    static COLORFUL: LazyLock<bool> =
+        LazyLock::new(|| AutoStream::choice(&io::stderr()) != ColorChoice::Never);
+    if *COLORFUL { format!("{style}{text}{style:#}") } else { text.to_owned() }
+}
+
+/// A word that announces advice, for a message.
+pub(crate) fn hint(word: &str) -> String {
+    painted(HINT, word)
+}
+
+/// In one piece, so that what the child writes at the same time does not cut it in two.
+fn tell(style: Style, start: &str, message: impl Display) {
+    order(Order::Write(format!("{} {message}\n", painted(style, start))));
+}
+
+/// Says what is going on, with the name of the command before it.
 pub(crate) fn say(message: impl Display) {
-    // In one piece, so that what the child writes at the same time does not cut it in two.
-    order(Order::Write(format!("quorlock: {message}\n")));
+    tell(HINT, "quorlock:", message);
 }
 
 /// Says something that may be nothing to worry about.
 pub(crate) fn warn(message: impl Display) {
-    say(format_args!("warning: {message}"));
+    tell(WARNING, "quorlock: warning:", message);
+}
+
+/// Says why there is no better result.
+pub(crate) fn fail(message: impl Display) {
+    tell(ERROR, "quorlock:", message);
 }
 
 /// Whether somebody may look at what [`show`] shows.
@@ -88,17 +129,24 @@ pub(crate) fn shows_lines() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
+/// Whether a line may stand on the terminal.
+static IS_SHOWN: AtomicBool = AtomicBool::new(false);
+
 /// Shows a line in the place of the one before, until something else is said. Not from the
 /// background, where it would stand in the way of another program.
 pub(crate) fn show(line: String) {
     if tcgetpgrp(io::stderr()) == Ok(getpgrp()) {
+        IS_SHOWN.store(true, Ordering::Relaxed);
         order(Order::Show(line));
     }
 }
 
-/// Takes away what is shown.
+/// Takes away what is shown: it is gone when this returns, before anybody else writes there.
 pub(crate) fn hide() {
-    order(Order::Hide);
+    if IS_SHOWN.swap(false, Ordering::Relaxed) {
+        order(Order::Hide);
+        flush();
+    }
 }
 
 /// Waits until everything is written, but not for ever.
@@ -106,4 +154,17 @@ pub(crate) fn flush() {
     let (done, is_done) = channel();
     order(Order::Flush(done));
     let _ = is_done.recv_timeout(LAST_CHANCE);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_cut_at_the_edge() {
+        assert_eq!(cut("| waiting", 9), "| waiting");
+        assert_eq!(cut("| waiting", 4), "| wa");
+        assert_eq!(cut("| \u{1b}[31mé漢字", 8), "| [31mé");
+        assert_eq!(cut("|", 0), "");
+    }
 }

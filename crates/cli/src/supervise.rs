@@ -13,6 +13,7 @@
 //! ```
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -23,10 +24,12 @@ use tokio::select;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::duration::shown;
+use crate::exit::{self, End};
 use crate::grace;
 use crate::group::Group;
 use crate::plan;
 use crate::processes;
+use crate::reaper;
 use crate::signals::{Event, Signals, asks_to_end};
 use crate::stderr::{self, say};
 use crate::terminal::Terminal;
@@ -36,7 +39,7 @@ const BEFORE_SAID: Duration = Duration::from_secs(1);
 
 /// How the command came to its end.
 pub(crate) enum Ended {
-    ByItself(ExitStatus),
+    ByItself(End),
     NotWaitedFor(io::Error),
     /// It has not ended, and the lock is lost or about to be.
     WithTheLock(Loss),
@@ -54,6 +57,15 @@ pub(crate) struct Watch<'a> {
     pub(crate) group: &'a mut Group,
     pub(crate) signals: &'a mut Signals,
     pub(crate) terminal: Option<Terminal>,
+    /// The signals that were passed on to the command.
+    pub(crate) passed_on: Vec<Signal>,
+}
+
+/// What has ended of the command.
+enum Part {
+    Leader(ExitStatus),
+    /// All the others, after the leader, which had ended so.
+    Rest(End),
 }
 
 /// Whom this process takes along when it stops.
@@ -74,18 +86,21 @@ impl Watch<'_> {
         let cap = cap(self.plan).map(|cap| self.held_since + cap);
         let mut kill_at = None;
         let mut said_at = None;
-        let mut status = None;
+        let mut end = None;
         let mut suspend_asked = false;
         loop {
             let event = select! {
                 biased;
-                ended = next_end(self.group, status) => match ended {
+                ended = next_end(self.group, end) => match ended {
                     Err(error) => return Ended::NotWaitedFor(error),
-                    Ok(ended) if status.is_some() || self.plan.leave_behind => {
-                        return Ended::ByItself(ended);
-                    }
-                    Ok(leader) => {
-                        status = Some(leader);
+                    Ok(Part::Rest(end)) => return Ended::ByItself(end),
+                    Ok(Part::Leader(status)) => {
+                        reaper::collect(None);
+                        let by = self.end_of(status);
+                        if self.plan.leave_behind {
+                            return Ended::ByItself(by);
+                        }
+                        end = Some(by);
                         said_at = Some(Instant::now() + BEFORE_SAID);
                         continue;
                     }
@@ -108,25 +123,28 @@ impl Watch<'_> {
             };
             let stop = match event {
                 Event::Signal(signal) => {
-                    self.pass_on(signal, status.is_some());
+                    self.pass_on(signal, end.is_some());
                     if asks_to_end(signal) {
                         let from_now = |after| Instant::now() + after;
                         kill_at = kill_at.or(self.plan.kill_after.map(from_now));
                     }
                     None
                 }
-                Event::Suspend if status.is_some() => Some(Stop::This),
+                Event::Suspend if end.is_some() => Some(Stop::This),
                 Event::Suspend => {
                     suspend_asked = true;
                     self.group.send(Signal::TSTP);
                     None
                 }
-                Event::Child if status.is_some() => None,
-                Event::Child => match self.group.leader_stopped() {
-                    None => None,
-                    Some(_) if std::mem::take(&mut suspend_asked) => Some(Stop::This),
-                    Some(signal) => self.when_stopped(signal),
-                },
+                Event::Child => {
+                    reaper::collect(end.is_none().then(|| self.group.id()));
+                    let stopped = end.is_none().then(|| self.group.leader_stopped());
+                    match stopped.flatten() {
+                        None => None,
+                        Some(_) if std::mem::take(&mut suspend_asked) => Some(Stop::This),
+                        Some(signal) => self.when_stopped(signal),
+                    }
+                }
             };
             if let Some(stop) = stop
                 && let Err(reason) = self.suspend(stop).await
@@ -142,7 +160,22 @@ impl Watch<'_> {
         }
     }
 
-    fn pass_on(&self, signal: Signal, leader_has_ended: bool) {
+    /// What the end of the command makes of the end of this process.
+    fn end_of(&self, status: ExitStatus) -> End {
+        let code = End::Code(exit::of_command(status));
+        let Some(signal) = status.signal().and_then(Signal::from_named_raw) else { return code };
+        let has_terminal = self.terminal.as_ref().is_some_and(Terminal::is_given);
+        match signal {
+            _ if self.passed_on.contains(&signal) => End::By(signal),
+            Signal::INT | Signal::QUIT if has_terminal => End::AllBy(signal),
+            _ => code,
+        }
+    }
+
+    fn pass_on(&mut self, signal: Signal, leader_has_ended: bool) {
+        if !self.passed_on.contains(&signal) {
+            self.passed_on.push(signal);
+        }
         if !asks_to_end(signal) {
             return self.group.send(signal);
         }
@@ -249,13 +282,13 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-/// The end of the leader, or, when that has ended, of all the others. The status is the leader's.
-async fn next_end(group: &mut Group, leader: Option<ExitStatus>) -> io::Result<ExitStatus> {
+/// The end of the leader, or, when that has ended, of all the others.
+async fn next_end(group: &mut Group, leader: Option<End>) -> io::Result<Part> {
     match leader {
-        None => group.leader_ended().await,
-        Some(status) => {
+        None => group.leader_ended().await.map(Part::Leader),
+        Some(end) => {
             group.all_ended().await;
-            Ok(status)
+            Ok(Part::Rest(end))
         }
     }
 }

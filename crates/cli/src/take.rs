@@ -1,33 +1,29 @@
 //! Getting the lock: connecting to the nodes and waiting, no longer than was asked for.
 
-use std::convert::Infallible;
-use std::future::pending;
+use std::ffi::OsStr;
+use std::future::IntoFuture;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use quorlock::node::FailureKind;
-use quorlock::{Error, Guard, Locker, Owner, Verdict};
+use quorlock::{Error, Guard, Lock, Locker, Owner};
 use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use tokio::select;
 use tokio::time::{sleep, timeout};
 
 use crate::duration::shown;
-use crate::exit::Failed;
+use crate::exit::{self, Failed};
 use crate::plan;
 use crate::processes;
+use crate::reaper;
 use crate::signals::{Event, Signals};
 use crate::stderr::{self, say};
+use crate::waiting;
 use crate::warnings;
 
 /// The pauses between two attempts to connect: short at first, for nodes that are just starting.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// What is shown while waiting: not at all if it takes no longer than this, and then so often.
-const BEFORE_SHOWN: Duration = Duration::from_millis(300);
-const SHOWN_EVERY: Duration = Duration::from_millis(100);
-/// The nodes are asked for the holder once in so many rounds of the spinner.
-const ROUNDS: usize = 3;
 
 /// How long to wait, for the nodes and the lock together.
 pub(crate) struct Patience {
@@ -46,6 +42,11 @@ impl Patience {
         self.wait.map(|wait| wait.saturating_sub(self.began.elapsed()))
     }
 
+    /// Whether there was any.
+    fn lasts(&self) -> bool {
+        self.wait.is_none_or(|wait| !wait.is_zero())
+    }
+
     fn is_over(&self) -> bool {
         self.left().is_some_and(|left| left.is_zero())
     }
@@ -58,7 +59,7 @@ pub(crate) async fn signalled(signals: &mut Signals) -> Signal {
         match signals.next().await {
             Event::Signal(signal) => return signal,
             Event::Suspend => stop(),
-            Event::Child => {}
+            Event::Child => reaper::collect(None),
         }
     }
 }
@@ -146,52 +147,37 @@ pub(crate) async fn lock(
             let least = wait.min(Duration::from_millis(1));
             lock = lock.wait(patience.left().unwrap_or_default().max(least));
         }
-        let guard = select! {
-            biased;
-            taken = lock.into_future() => taken,
-            never = show(plan, locker, patience) => match never {},
-        };
-        stderr::hide();
-        match guard {
+        match wait_for(lock, locker, &plan.name, patience).await {
             // A process that was stopped in the meantime may have it too late.
             Ok(guard) if !guard.is_held() => {}
             Ok(guard) => return Ok(guard),
-            Err(error) => return Err(not_taken(plan, error)),
+            Err(error) => return Err(not_taken(error, plan.conflict_code)),
         }
     }
 }
 
-fn not_taken(plan: &plan::Run, error: Error) -> Failed {
+/// Takes a lock, and shows at a terminal how it stands meanwhile.
+pub(crate) async fn wait_for(
+    lock: Lock,
+    locker: &Locker,
+    name: &OsStr,
+    patience: &Patience,
+) -> Result<Guard, Error> {
+    let taken = select! {
+        biased;
+        taken = lock.into_future() => taken,
+        never = waiting::show(locker, name, patience.began), if patience.lasts() => match never {},
+    };
+    stderr::hide();
+    taken
+}
+
+/// Why a lock was not taken, with a code of the caller's own if somebody else has it.
+pub(crate) fn not_taken(error: Error, conflict_code: Option<u8>) -> Failed {
     let failed = Failed::from(error);
-    let in_vain = [crate::exit::TAKEN, crate::exit::WAITED].contains(&failed.code);
-    match plan.conflict_code {
+    let in_vain = [exit::TAKEN, exit::WAITED].contains(&failed.code);
+    match conflict_code {
         Some(code) if in_vain => Failed { code, ..failed },
         _ => failed,
-    }
-}
-
-/// Shows who holds the lock while it is waited for, if somebody looks at a terminal. Never ends.
-async fn show(plan: &plan::Run, locker: &Locker, patience: &Patience) -> Infallible {
-    if plan.wait.is_some_and(|wait| wait.is_zero()) || !stderr::shows_lines() {
-        return pending().await;
-    }
-    sleep(BEFORE_SHOWN).await;
-    let name = plan.name.display();
-    loop {
-        let holder = holder(plan, locker).await;
-        for spinner in ["|", "/", "-", "\\"].repeat(ROUNDS) {
-            let waited = shown(patience.began.elapsed());
-            stderr::show(format!("{spinner} waiting for the lock {name}{holder}; {waited} so far"));
-            sleep(SHOWN_EVERY).await;
-        }
-    }
-}
-
-async fn holder(plan: &plan::Run, locker: &Locker) -> String {
-    let Ok(status) = locker.inspect(plan.name.as_bytes()).await else { return String::new() };
-    let Verdict::Held(holder) = status.verdict() else { return String::new() };
-    match status.remaining() {
-        Some(left) => format!(", held by {holder} for another {} unless renewed", shown(left)),
-        None => format!(", held by {holder}"),
     }
 }

@@ -12,7 +12,8 @@ use rustix::process::geteuid;
 use crate::args::TokenArgs;
 use crate::exit::{self, Failed};
 
-const VARIABLE: &str = "QUORLOCK_TOKEN";
+/// Where a token is found if nothing else is said.
+pub(crate) const VARIABLE: &str = "QUORLOCK_TOKEN";
 
 /// No token is longer.
 const MOST_BYTES: u64 = 4_096;

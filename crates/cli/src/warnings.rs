@@ -10,7 +10,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use crate::exit::{self, Failed};
-use crate::stderr::say;
+use crate::stderr::{fail, say, warn};
 
 /// The variable that says what is shown.
 const VARIABLE: &str = "QUORLOCK_LOG";
@@ -42,22 +42,22 @@ impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
         let is_hushed = *event.metadata().level() == Level::WARN && HUSHED.load(Ordering::Relaxed);
         if !is_hushed {
-            say(line(event));
+            let line = line(event);
+            match *event.metadata().level() {
+                Level::ERROR => fail(format_args!("error: {line}")),
+                Level::WARN => warn(line),
+                Level::INFO => say(format_args!("info: {line}")),
+                Level::DEBUG => say(format_args!("debug: {line}")),
+                Level::TRACE => say(format_args!("trace: {line}")),
+            }
         }
     }
 }
 
 fn line(event: &Event<'_>) -> String {
-    let level = match *event.metadata().level() {
-        Level::ERROR => "error",
-        Level::WARN => "warning",
-        Level::INFO => "info",
-        Level::DEBUG => "debug",
-        Level::TRACE => "trace",
-    };
     let mut parts = Parts::default();
     event.record(&mut parts);
-    format!("{level}: {}{}{}", parts.node, parts.message, parts.others)
+    format!("{}{}{}", parts.node, parts.message, parts.others)
 }
 
 /// The fields of an event: the node is named first, as in every other message.
@@ -107,7 +107,7 @@ mod tests {
         });
         assert_eq!(
             *lines.lock().unwrap(),
-            ["warning: node redis://a:1: cannot be used: no route", "info: done tries=3"]
+            ["node redis://a:1: cannot be used: no route", "done tries=3"]
         );
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::name::Name;
 use crate::node::{Failure, FailureKind, Holder};
+use crate::note::Note;
 use quorlock_protocol::{Cap, LossReason};
 
 /// Why a lock was not taken, extended or released.
@@ -12,7 +13,7 @@ use quorlock_protocol::{Cap, LossReason};
 #[non_exhaustive]
 pub enum Error {
     /// Somebody else holds the lock. Wait, or do without it.
-    #[error("the lock {name} is taken{}{}", held_by(*.holder), for_another(*.remaining))]
+    #[error("the lock {name} is taken{}{}{}", held_by(*.holder), says(.note), for_another(*.remaining))]
     Taken {
         /// The lock.
         name: Name,
@@ -20,6 +21,9 @@ pub enum Error {
         holder: Option<Holder>,
         /// How long its record lasts unless it is renewed, if the nodes told.
         remaining: Option<Duration>,
+        /// What the holder says of itself, if it does. Anybody who can write to a node can have put
+        /// it there.
+        note: Option<Box<Note>>,
     },
 
     /// The lock did not become free in the time the caller was ready to wait.
@@ -245,6 +249,11 @@ fn capped(cap: Cap) -> String {
 
 fn held_by(holder: Option<Holder>) -> String {
     holder.map_or_else(String::new, |holder| format!(" by {holder}"))
+}
+
+/// Without what would make a terminal do anything.
+fn says(note: &Option<Box<Note>>) -> String {
+    note.as_ref().map_or_else(String::new, |note| format!(" ({})", note.text.escape_debug()))
 }
 
 fn for_another(remaining: Option<Duration>) -> String {

@@ -189,6 +189,20 @@ impl Guard {
         .await
     }
 
+    /// What proves to the nodes that the lock is held. It is another one with every acquisition.
+    ///
+    /// It serves as a compare-and-set value where a store knows no order: write it beside what the
+    /// lock protects when the work begins, and let each later write happen only if it still stands
+    /// there. Guards of one owner have the same, and so have those in one process that pass the lock
+    /// on to each other: a store cannot tell these apart by it.
+    ///
+    /// It is a secret: whoever has it, and can reach the nodes, can extend and release the lock
+    /// ([`Locker::resume`](crate::Locker::resume)).
+    #[must_use]
+    pub fn token(&self) -> TokenText {
+        self.claim.token.text()
+    }
+
     /// Stops extending the lock without giving it back, and returns what proves that it is held. The
     /// nodes keep it for the rest of its TTL: in that time, [`Locker::resume`](crate::Locker::resume)
     /// goes on with it in this process or in any other.

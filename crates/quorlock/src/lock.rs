@@ -332,14 +332,18 @@ impl Locking {
         if let Some(error) = defeated.answers.wrong_type(self.lock.core.quorum.too_many()) {
             return error;
         }
-        let last = self.explain(name, defeated, status);
         match self.lock.wait {
             Some(wait) if !wait.is_zero() => Error::TimedOut {
                 name: name.clone(),
                 waited: self.lock.core.now().since(self.began()),
-                last: Box::new(last),
+                // What the nodes said of the lock when the waiting began may be long ago.
+                last: Box::new(
+                    status
+                        .and_then(Status::too_few)
+                        .unwrap_or_else(|| self.explain(name, defeated, status)),
+                ),
             },
-            _ => last,
+            _ => self.explain(name, defeated, status),
         }
     }
 
@@ -349,6 +353,7 @@ impl Locking {
                 name: name.clone(),
                 holder: status.and_then(Status::holder),
                 remaining: status.and_then(Status::remaining),
+                note: status.and_then(Status::note).cloned().map(Box::new),
             },
             Defeat::Unreachable | Defeat::TooLate | Defeat::Abandoned => {
                 let (quorum, answers) = (self.lock.core.quorum, &defeated.answers);

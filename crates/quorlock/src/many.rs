@@ -123,6 +123,12 @@ impl LockMany {
         self.refine(|lock| lock.owner(owner))
     }
 
+    /// Leaves a note about the holder on the nodes, as [`Lock::note`] does: each of the locks has it,
+    /// with the time at which that one was taken. What an owner holds already keeps the note it has.
+    pub fn note(self, note: impl Into<String>) -> Self {
+        self.refine(|lock| lock.note(note))
+    }
+
     pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
         self.first.runtime()
     }

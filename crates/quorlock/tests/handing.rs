@@ -80,6 +80,21 @@ async fn a_resumed_lock_is_extended_and_released_like_any_other() {
     assert!(matches!(lost, Error::Lost { reason: Loss::Gone, .. }), "{lost}");
 }
 
+#[tokio::test]
+async fn whoever_was_told_the_token_can_release_the_lock_and_nobody_sees_it() {
+    let servers = servers(1);
+    let (first, second) = (locker(&servers).await, locker(&servers).await);
+    let guard = first.lock("x").await.expect("free");
+    let token = guard.token();
+    assert_eq!(key(&servers[0], "x"), Reply::bulk(&*token));
+    assert!(!format!("{guard:?} {token:?}").contains(token.as_str()));
+    second.resume("x", token).await.expect("held").release().await.expect("released");
+    let lost = guard.extend().await.expect_err("it is released");
+    assert!(matches!(lost, Error::Lost { reason: Loss::Gone, .. }), "{lost}");
+    let again = first.lock("x").await.expect("free");
+    assert_ne!(again.token().as_str(), token.as_str(), "one token, two acquisitions");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_known_is_left_as_it_is() {
     let world = StillWorld::new();
@@ -195,6 +210,12 @@ async fn everybody_has_a_note_of_its_own() {
     let note =
         async || looker.inspect("x").await.expect("a status").note().map(|note| note.text.clone());
     assert_eq!(note().await.as_deref(), Some("Anna"));
+    let refused = looker.try_lock("x").await.expect_err("taken");
+    assert!(
+        refused.to_string().contains("x is taken by #") && refused.to_string().contains(" (Anna)")
+    );
+    let Error::Taken { note: Some(told), .. } = refused else { panic!("{refused}") };
+    assert!(told.text == "Anna" && told.since.is_some());
     anna.release().await.expect("released");
     let bert = bert.await.expect("no panic").expect("his turn");
     assert_eq!(note().await.as_deref(), Some("Bert"));

@@ -380,6 +380,34 @@ async fn an_owner_gets_what_it_holds_already() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_of_them_has_the_note_of_the_holder() {
+    let world = World::new().await;
+    let note = async |name: &str| {
+        let status = world.other.inspect(name).await.expect("a status");
+        status.note().map(|note| (note.text.clone(), note.since.expect("a time")))
+    };
+    let held = world.others(&["b"]).await;
+    let locking = world.ours.lock_many(["c", "b", "a"]).note("Anna on web-3").into_future();
+    let locking = tokio::spawn(locking);
+    world.time.pass(secs(100)).await;
+    let (text, since) = note("a").await.expect("it is held while the next is waited for");
+    assert_eq!((text.as_str(), note("b").await, note("c").await), ("Anna on web-3", None, None));
+    drop(held);
+    let guards = locking.await.expect("no panic").expect("free");
+    for name in ["b", "c"] {
+        let (text, later) = note(name).await.expect("a note");
+        assert_eq!(text, "Anna on web-3", "{name}");
+        assert!(later.duration_since(since).is_ok_and(|by| by >= secs(99)), "{name}");
+    }
+    guards.release().await.expect("released");
+    assert_eq!((note("a").await, note("b").await, note("c").await), (None, None, None));
+    assert!(world.nodes.iter().all(|node| node.is_empty()), "something is left");
+    let long = "x".repeat(quorlock::MAX_NOTE_BYTES + 1);
+    let refused = world.ours.lock_many(["a"]).note(long).await.expect_err("too long");
+    assert!(matches!(refused, Error::Misuse { .. }), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn guards_can_go_their_own_ways() {
     let world = World::new().await;
     let guards = world.ours.lock_many(["a", "b"]).max_extensions(1).await.expect("free");

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use quorlock::node::Node;
 use quorlock::node::memory::MemoryNode;
 use quorlock::{Error, Locker};
-use quorlock_testkit::VirtualTime;
+use quorlock_testkit::{StillWorld, VirtualTime};
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -59,6 +59,31 @@ async fn an_attempt_that_is_lost_before_all_were_asked_is_cleaned_after_they_wer
     assert!(matches!(error, Error::Taken { .. }), "{error}");
     let last = locker(&nodes[2..]).await.inspect("early").await.expect("a status");
     assert!(matches!(last.nodes[0].record, Ok(None)), "{last:?}");
+    drop(guard);
+}
+
+/// A waiter asks nothing of the nodes: when it gives up, what they have said may not hold any more.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_went_silent_are_not_taken_for_a_lock_that_is_taken() {
+    let world = StillWorld::new();
+    let (holder, other) = (world.locker().await, world.locker().await);
+    let guard = holder.lock("x").await.expect("free");
+    let wait = Duration::from_secs(2);
+    for silent in [1, 2] {
+        let waiting = tokio::spawn(other.lock("x").wait(wait).into_future());
+        world.time.pass(wait / 2).await;
+        world.nodes[..silent].iter().for_each(|node| node.hang(true));
+        let error = waiting.await.expect("no panic").expect_err("it is held");
+        let Error::TimedOut { last, .. } = &error else { panic!("{error}") };
+        match &**last {
+            Error::Taken { holder: Some(_), .. } => assert_eq!(silent, 1, "{error}"),
+            Error::NoQuorum { have: 1, need: 2, nodes: 3, answers, .. } => {
+                assert_eq!((silent, answers.0.len()), (2, 2), "{error}");
+            }
+            _ => panic!("{error}"),
+        }
+        world.nodes.iter().for_each(|node| node.hang(false));
+    }
     drop(guard);
 }
 

@@ -8,24 +8,24 @@ use clap::Parser;
 
 use super::{ClusterArgs, NoteArgs};
 use crate::duration;
-use crate::exit;
 
 const ACQUIRE_EXAMPLES: &str = "\
-The lock is not extended by itself: it ends after its TTL, whatever becomes of the script. Extend it
-before that with quorlock extend, and give it back with quorlock release. Where the work is one
-command, quorlock run does all of this, and ends the command if the lock is lost.
+The lock is not extended by itself: it ends after its TTL, whatever becomes of the script. \
+Extend it before that with quorlock extend, and give it back with quorlock release. Where the \
+work is one command, quorlock run does all of this, and ends the command if the lock is lost.
 
-The token is printed once. Whoever has it can extend and release the lock: keep it in a variable of
-the shell, or in a file. With --token-file nothing is printed. The file is for its owner alone (mode
-0600), and appears only when the lock is taken. One that is there is replaced if it is empty or holds
-a token, and refused otherwise.
+The token is printed once. Whoever has it can extend and release the lock: keep it in a variable \
+of the shell, or in a file. With --token-file nothing is printed. The file is for its owner \
+alone (mode 0600), and appears only when the lock is taken. One that is there is replaced if it \
+is empty or holds a token, and refused otherwise.
 
 Exit codes:
     0  the lock is taken
    69  too few nodes can be reached
-   75  the lock is held by somebody else (-n; another code with -E)
+   75  the lock is taken by somebody else (-n; another code with -E)
+   76  the lock was taken, and lost before its token was written
    78  arguments or settings that cannot work
-  124  the lock did not become free in time (-w)
+  124  the lock did not become free in time (-w; another code with -E)
   125  quorlock itself failed; the lock is not held
   128+N  signal N came while quorlock waited for the lock
 
@@ -49,8 +49,8 @@ pub(crate) struct AcquireArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
 
-    /// Wait so long at the most: 10s, 1m30s, 500ms, 2h, or seconds such as 0.5 [default: without
-    /// end]
+    #[arg(help = "Wait so long at the most: 10s, 1m30s, 500ms, 2h, or seconds such as 0.5 [env: \
+                  QUORLOCK_WAIT] [default: without end]")]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
 
@@ -58,10 +58,10 @@ pub(crate) struct AcquireArgs {
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) nonblock: bool,
 
-    /// The exit code if the lock is taken
-    #[arg(short = 'E', long, value_name = "CODE", requires = "nonblock")]
-    #[arg(default_value_t = exit::TAKEN)]
-    pub(crate) conflict_exit_code: u8,
+    /// The exit code if the lock is taken (-n) or does not become free in time (-w) [default: 75
+    /// and 124]
+    #[arg(short = 'E', long, value_name = "CODE")]
+    pub(crate) conflict_exit_code: Option<u8>,
 
     /// Write the token to a file instead of standard output
     #[arg(long, value_name = "FILE")]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use quorlock::Dialect;
 
+use super::NODES;
 use crate::config::dialect;
 use crate::duration;
 
@@ -19,9 +20,11 @@ may have forgotten locks casts no vote for so long [env: QUORLOCK_MAX_TTL] [defa
 
 #[derive(clap::Args)]
 pub(crate) struct DialectArgs {
-    #[arg(long, value_name = "DIALECT", value_parser = dialect::parse, help = DIALECT_HELP)]
+    #[arg(help_heading = NODES, help = DIALECT_HELP)]
+    #[arg(long, value_name = "DIALECT", value_parser = dialect::parse)]
     pub(crate) dialect: Option<Dialect>,
 
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help = MAX_TTL_HELP)]
+    #[arg(help_heading = NODES, help = MAX_TTL_HELP)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_ttl: Option<Duration>,
 }

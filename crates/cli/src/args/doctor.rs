@@ -9,31 +9,33 @@ use super::ClusterArgs;
 use crate::duration;
 
 const DOCTOR_EXAMPLES: &str = "\
-Connects to each node, asks how it is set up, and tries a lock out: takes it, extends it, queues up
-for it, passes it on and releases it. The lock has a name of its own, and nothing is left of it. Where
-a user may only touch certain keys, give a NAME that starts like them.
+Connects to each node, asks how it is set up, and tries a lock out: takes it, extends it, queues \
+up for it, passes it on and releases it. The lock has a name of its own, and nothing is left of \
+it. Where a user may only touch certain keys, give a NAME that starts like them.
 
-What it finds is ok, a warning or an error, and comes with a remedy. It looks at: whether the nodes can
-be reached and used, how many of them may fail, one server behind two URLs, replicas, what a server
-forgets when it crashes, eviction, the rights of the user, whether waiters are told of their turn,
-round trips beside the time limits, clocks; and of a SQLite file, who may open it and where it lies.
+What it finds is ok, a warning or an error, and comes with a remedy. It looks at: whether the \
+nodes can be reached and used, how many of them may fail, one server behind two URLs, replicas, \
+what a server forgets when it crashes, eviction, the rights of the user, whether waiters are \
+told of their turn, round trips beside the time limits, clocks; and of a SQLite file, who may \
+open it and where it lies.
+
+With --json it is one object: severity, exit_code, quorum {nodes, needed, usable, may_fail}, \
+settings {ttl_ms, node_limit_ms, connect_limit_ms}, findings, and for each of the nodes its \
+node, usable, facts and findings. A finding has check, severity (ok, warn, error), text and \
+remedy (or null). Fields may be added, and those that are there stay.
 
 Exit codes:
     0  all is well, or there are warnings only
     1  there are errors, but enough nodes can be used
    69  too few nodes can be used
-   78  arguments or settings that cannot work, one server behind two URLs among them
+   78  arguments or settings that cannot work, one server behind two URLs
+       among them
   125  quorlock itself failed
 
 Examples:
   quorlock doctor
   quorlock doctor --node redis://a,redis://b,redis://c
-  quorlock doctor --json | jq -r '.nodes[].findings[] | select(.severity != \"ok\") | .text'
-
---json prints one object: severity, exit_code, quorum {nodes, needed, usable, may_fail}, settings
-{ttl_ms, node_limit_ms, connect_limit_ms}, findings, and for each of the nodes its node, usable, facts
-and findings. A finding has check, severity (ok, warn, error), text and remedy (or null). Fields
-may be added, and those that are there stay.";
+  quorlock doctor --json | jq '.nodes[].findings[] | select(.severity != \"ok\")'";
 
 /// Say what is wrong with the nodes, and how to mend it.
 #[derive(Parser)]

@@ -9,7 +9,9 @@ use super::{ClusterArgs, TokenArgs};
 use crate::duration;
 
 const EXTEND_EXAMPLES: &str = "\
-An extension never takes a lock again that was lost, and never makes it end earlier.
+An extension never takes a lock again that was lost, and never makes it end earlier. quorlock \
+run extends its lock by itself; its command can do so before work in which it must not be \
+disturbed.
 
 Exit codes:
     0  the lock is extended
@@ -19,11 +21,11 @@ Exit codes:
   125  quorlock itself failed
 
 Examples:
-  quorlock extend deploy                               # the token is in QUORLOCK_TOKEN
+  quorlock extend deploy                # the token is in QUORLOCK_TOKEN
   quorlock extend deploy --token-file ~/.deploy.token
   pass deploy/token | quorlock extend deploy --token-file - --ttl 15s";
 
-/// Make a lock last longer that quorlock acquire has taken.
+/// Make a lock last longer that quorlock acquire or quorlock run has taken.
 #[derive(Parser)]
 #[command(after_help = EXTEND_EXAMPLES)]
 pub(crate) struct ExtendArgs {

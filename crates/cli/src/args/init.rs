@@ -5,35 +5,37 @@ use clap::Parser;
 use super::ClusterArgs;
 
 const INIT_EXAMPLES: &str = "\
-In the strict dialect a Redis or Valkey node that was started or emptied casts no vote for as long as a
-lock may last (--max-ttl and some for clocks): it may have granted locks that it does not know of any
-more. A new node looks just like that. This tells the nodes, once, that they are new, and they vote from
-then on.
+In the strict dialect a Redis or Valkey node that was started or emptied casts no vote for as \
+long as a lock may last (--max-ttl, and some for clocks): it may have granted locks that it does \
+not know of any more. A new node looks just like that. This tells the nodes, once, that they are \
+new, and they vote from then on.
 
-Say so only if it is true: no lock that any client still believes in was ever granted by these nodes.
-Otherwise two may hold one lock. A node that was restarted needs nothing: it votes again by itself.
+Say so only if it is true: no lock that any client still believes in was ever granted by these \
+nodes. Otherwise two may hold one lock. A node that was restarted needs nothing: it votes again by \
+itself.
 
-A node is refused, and nothing is changed on any of them, if locks are held on it, if another start of
-the server was marked before, or if it serves clients with another max_ttl or clock_ahead. --force does
-it all the same: with another max_ttl once all clients are stopped and have the new one. Nodes that vote
-already are left alone. Files (sqlite:) and the redlock dialect have nothing to be told.
+A node is refused, and nothing is changed on any of them, if a lock is held on it, if another \
+start of the server was marked before, or if it serves clients with another max_ttl or \
+clock_ahead. With --force it is done all the same: to change max_ttl, once all clients are stopped \
+and have the new one. Nodes that vote already are left alone. Files (sqlite:) and the redlock \
+dialect need nothing.
+
+With --json it is one object: exit_code, and for each of the nodes {node, state, locks, error}. \
+state is marked, voting (it did before), not-needed, refused, left (it could be marked, but others \
+were refused) or failed; locks are some of those that are held there, or null; error says why it was \
+refused or has failed, or null. Fields may be added, and those that are there stay.
 
 Exit codes:
     0  all nodes vote
     1  some were refused, and nothing was changed
-   69  some cannot be reached; the others are marked
+   69  some cannot be reached or used; the others vote
    78  arguments or settings that cannot work, or it is not meant
   125  quorlock itself failed
 
 Examples:
   quorlock init --node redis://a,redis://b,redis://c
-  quorlock init --yes                       # from a script that has just set the servers up
-  quorlock init --yes --json | jq -r '.nodes[] | select(.state != \"voting\") | .node'
-
---json prints one object: exit_code, and for each of the nodes {node, state, locks, error}. state is
-marked, voting (as before), not-needed, refused, left (it could be marked, but others were refused) or
-failed; locks are some of those that are held there, or null; error says why it was refused or failed,
-or null. Fields may be added, and those that are there stay.";
+  quorlock init --yes                 # in a script that has set the servers up
+  quorlock init --yes --json | jq '.nodes[] | select(.error)'";
 
 /// Tell new nodes that they are new, so that they vote at once.
 #[derive(Parser)]

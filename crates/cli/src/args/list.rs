@@ -5,14 +5,17 @@ use clap::Parser;
 use super::ClusterArgs;
 
 const LIST_EXAMPLES: &str = "\
-Locks that other Redlock libraries hold are not listed, since nothing tells their keys from other
-keys; quorlock status shows them by name. On Redis all keys of the database are gone through, a few
-hundred at a time.
+Locks that other Redlock libraries hold are not listed, since nothing tells their keys from \
+other keys; quorlock status shows them by name. On Redis all keys of the database are gone \
+through, a few hundred at a time.
 
 With --json it is an array of what quorlock status --json prints.
 
-Exit codes: 0 listed, 69 too few nodes answered to know all locks, 78 arguments or settings that
-cannot work, 125 quorlock itself failed.
+Exit codes:
+    0  listed, though there may be none
+   69  too few nodes answered to know all locks
+   78  arguments or settings that cannot work
+  125  quorlock itself failed
 
 Examples:
   quorlock list

@@ -21,6 +21,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
+use crate::stderr::{fail, hint};
 use crate::{duration, exit};
 pub(crate) use acquire::AcquireArgs;
 pub(crate) use dialect::DialectArgs;
@@ -42,32 +43,38 @@ const STYLES: Styles = Styles::styled()
     .placeholder(AnsiColor::Cyan.on_default());
 
 const EXAMPLES: &str = "\
-Examples:
-  quorlock run nightly-backup -- ./backup.sh      # once on this machine: no server, no set-up
-  export QUORLOCK_NODES=redis://a,redis://b,redis://c
-  quorlock run nightly-backup -- ./backup.sh      # once on all machines
-  quorlock run -n nightly-backup -- ./backup.sh   # not now if it is taken: exit code 75
-  quorlock status nightly-backup
-  quorlock list
-  quorlock init                                   # once, for new nodes: they need not wait then
-  quorlock doctor                                 # what is wrong with the nodes, and the remedy
-  QUORLOCK_TOKEN=$(quorlock acquire deploy)       # for scripts: see quorlock acquire --help
-
-`quorlock run --help` tells more, and so does that of every command. What the arguments leave open is
-looked up in the environment (QUORLOCK_NODES and others), then in a file: --config FILE or
-QUORLOCK_CONFIG, else ~/.config/quorlock/config.toml, else /etc/quorlock/config.toml. It is TOML, and
-may have:
-  nodes = [\"redis://a\", \"redis://b\", \"redis://c\"]    # or a table [[nodes]] each, with url, username
-                                                        # and password_file
-  username = \"locks\"              # for nodes whose URL names no user
-  password_file = \"password\"      # for nodes whose URL has no password
+What the arguments leave open is looked up in the environment (QUORLOCK_NODES and others), then \
+in a file: --config FILE or QUORLOCK_CONFIG, else ~/.config/quorlock/config.toml, else \
+/etc/quorlock/config.toml. It is TOML, and may have:
+  nodes = [\"redis://a\", \"redis://b\"]  # or a table [[nodes]] each, with url,
+                                      # username and password_file
+  username = \"locks\"                  # for nodes whose URL names no user
+  password_file = \"password\"          # for nodes whose URL has no password
   prefix = \"app:\"
   dialect = \"strict\"
   max_ttl = \"30s\"
   ttl = \"10s\"
   wait = \"1m30s\"
   node_limit = \"50ms\"
-  connect_limit = \"1s\"";
+  connect_limit = \"1s\"
+
+Exit codes are listed in the help of each command: quorlock run --help. The same everywhere are \
+69 (too few nodes can be reached), 78 (arguments or settings that cannot work) and 125 (quorlock \
+itself failed).
+
+Examples:
+  quorlock run backup -- ./backup.sh        # once on this machine: no set-up
+  export QUORLOCK_NODES=redis://a,redis://b,redis://c
+  quorlock run backup -- ./backup.sh        # once on all machines
+  quorlock run -n backup -- ./backup.sh     # not now if taken: exit code 75
+  quorlock status backup
+  quorlock list
+  quorlock init                             # once, for new nodes
+  quorlock doctor                           # what is wrong with the nodes
+  QUORLOCK_TOKEN=$(quorlock acquire deploy) # for scripts";
+
+/// Over the options that all commands with a lock have.
+const NODES: &str = "Nodes";
 
 const NODE_HELP: &str = "\
 A node: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://… with TLS, redis+unix:///PATH, or \
@@ -108,14 +115,14 @@ pub(crate) enum Action {
 pub(crate) struct ClusterArgs {
     #[arg(long = "node", value_name = "URL", env = "QUORLOCK_NODES", value_delimiter = ',')]
     #[arg(help = NODE_HELP)]
-    #[arg(hide_env_values = true)]
+    #[arg(hide_env_values = true, help_heading = NODES)]
     pub(crate) nodes: Vec<String>,
 
     #[arg(
         help = "What stands before the lock's name in the key on the nodes [env: QUORLOCK_PREFIX] \
                   [default: nothing]"
     )]
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX", help_heading = NODES)]
     pub(crate) prefix: Option<OsString>,
 
     #[command(flatten)]
@@ -125,20 +132,20 @@ pub(crate) struct ClusterArgs {
         help = "How long a node may take to answer [env: QUORLOCK_NODE_LIMIT] [default: 50ms, or a \
                   twentieth of the TTL if that is less]"
     )]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = NODES)]
     pub(crate) node_limit: Option<Duration>,
 
     #[arg(
         help = "How long it may take to connect to a node [env: QUORLOCK_CONNECT_LIMIT] [default: \
                   1s]"
     )]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = NODES)]
     pub(crate) connect_limit: Option<Duration>,
 
     #[arg(help = "The file with what the arguments and the environment leave open [env: \
                   QUORLOCK_CONFIG] [default: quorlock/config.toml in $XDG_CONFIG_HOME or ~/.config, or \
                   else in /etc]")]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = NODES)]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -151,7 +158,8 @@ pub(crate) fn read() -> Result<Args, u8> {
         },
         _ => {
             let text = without_tokens(&without_urls(&error.render().to_string()));
-            crate::stderr::say(text.trim_start_matches("error: ").trim_end());
+            let text = text.trim_start_matches("error: ").trim_end();
+            fail(text.replace("\n  tip:", &format!("\n  {}", hint("tip:"))));
             exit::MISUSE
         }
     })
@@ -191,6 +199,23 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_lined_up_by_hand_fits_and_the_rest_is_left_to_the_terminal() {
+        let mut command = Args::command();
+        command.build();
+        let all = command.get_subcommands().chain([&command]);
+        for (name, text) in all.map(|it| (it.get_name(), it.get_after_help().unwrap().to_string()))
+        {
+            let mut paragraph = false;
+            for line in text.lines() {
+                let prose = !line.is_empty() && !line.starts_with("  ");
+                assert!(prose || line.chars().count() <= 80, "{name}: {line}");
+                assert!(!(prose && paragraph), "{name}: broken by hand before {line}");
+                paragraph = prose;
+            }
+        }
     }
 
     #[test]

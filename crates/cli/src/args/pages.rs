@@ -5,10 +5,15 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 
 const MAN_EXAMPLES: &str = "\
+Exit codes:
+    0  written
+   78  the directory cannot be written, or there are other arguments
+  125  quorlock itself failed
+
 Examples:
-  quorlock man | man -l -                          # read the page of quorlock itself
-  quorlock man ~/.local/share/man/man1             # then: man quorlock-run
-  sudo quorlock man /usr/local/share/man/man1      # for all users";
+  quorlock man | man -l -                       # the page of quorlock itself
+  quorlock man ~/.local/share/man/man1          # then: man quorlock-run
+  sudo quorlock man /usr/local/share/man/man1   # for all users";
 
 /// Write the manual pages.
 #[derive(Parser)]
@@ -20,11 +25,16 @@ pub(crate) struct ManArgs {
 }
 
 const COMPLETIONS_EXAMPLES: &str = "\
+Exit codes:
+    0  written
+   78  a shell that is not known
+  125  quorlock itself failed
+
 Examples:
-  quorlock completions bash > ~/.local/share/bash-completion/completions/quorlock
-  quorlock completions zsh > ~/.zfunc/_quorlock    # a directory in fpath, before compinit
-  quorlock completions fish > ~/.config/fish/completions/quorlock.fish
-  source <(quorlock completions bash)              # for this shell only";
+  source <(quorlock completions bash)           # for this shell only
+  quorlock completions bash > /etc/bash_completion.d/quorlock   # for all users
+  quorlock completions zsh > ~/.zfunc/_quorlock # in fpath, before compinit
+  quorlock completions fish > ~/.config/fish/completions/quorlock.fish";
 
 /// Write what makes a shell complete commands and options.
 #[derive(Parser)]

@@ -7,24 +7,29 @@ use clap::Parser;
 use super::{ClusterArgs, TokenArgs};
 
 const RELEASE_EXAMPLES: &str = "\
-With --force the lock is taken from whoever holds it. The holder is not asked, and learns of it only
-when it next extends the lock: until then it may work on beside the next holder. Use it when you know
-that the holder is gone or out of order. A lock that changes hands in the meantime is left alone.
+The token is that of quorlock acquire or of the command of a quorlock run, which loses its lock \
+by this and is ended soon after.
+
+With --force the lock is taken from whoever holds it. The holder is not asked, and learns of it \
+only when it next extends the lock: until then it may work on beside the next holder. Use it \
+when you know that the holder is gone or out of order. A lock that changes hands in the meantime \
+is left alone.
 
 Exit codes:
     0  the lock is given back, or with --force: taken away, or free
    69  too few nodes can be reached
-   76  the lock is not held by this token any more: somebody else may have held it
+   76  the lock is not held by this token any more: somebody else may have
+       held it
    78  arguments or settings that cannot work; with --force: not confirmed
   125  quorlock itself failed
 
 Examples:
-  quorlock release deploy                              # the token is in QUORLOCK_TOKEN
+  quorlock release deploy               # the token is in QUORLOCK_TOKEN
   quorlock release deploy --token-file ~/.deploy.token
-  quorlock release --force deploy                      # asks, on a terminal
+  quorlock release --force deploy       # asks, on a terminal
   quorlock release --force --yes deploy";
 
-/// Give a lock back that quorlock acquire has taken, or take it away from its holder.
+/// Give a lock back by its token, or take it away from its holder.
 #[derive(Parser)]
 #[command(after_help = RELEASE_EXAMPLES)]
 pub(crate) struct ReleaseArgs {

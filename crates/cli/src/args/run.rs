@@ -11,44 +11,59 @@ use crate::duration;
 use crate::signals;
 
 const RUN_EXAMPLES: &str = "\
-The command runs in a process group of its own. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and
-SIGUSR2 are passed on to the group. The lock is released when all of the group has ended, the
-command and what it left running (but see -o). If quorlock itself is killed, the group is killed
+The command runs in a process group of its own. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and \
+SIGUSR2 are passed on to the group. The lock is released when all of the group has ended, the \
+command and what it left running (but see -o). If quorlock itself is killed, the group is killed \
 at once.
 
-While the command runs, the lock is extended every third of its TTL. If that fails until a sixth
-of the TTL is left, the group gets SIGTERM, and half of that time later SIGKILL: it is gone
-before the lock is. If the lock is found lost, the group gets SIGTERM at once and SIGKILL within
+While the command runs, the lock is extended every third of its TTL. If that fails until a sixth \
+of the TTL is left, the group gets SIGTERM, and half of that time later SIGKILL: it is gone \
+before the lock is. If the lock is found lost, the group gets SIGTERM at once and SIGKILL within \
 0.1 s. What the command moved out of its group, as a daemon does, is not ended.
 
-On a terminal the command can read from it, and Ctrl-C reaches it. Ctrl-Z stops the command and
-quorlock. A lock that nobody extends lasts no longer than its TTL: the command goes on (fg, bg)
-if the lock is still held then, and is killed if not.
+On a terminal quorlock shows who holds the lock, what is left of the lease and how many wait, \
+while it waits. The command can read from the terminal. Ctrl-Z stops the command and quorlock. A \
+lock that nobody extends lasts no longer than its TTL: the command goes on (fg, bg) if the lock \
+is still held then, and is killed if not.
 
-The command finds in its environment: QUORLOCK_NAME, the lock; QUORLOCK_OWNER, its owner, a
-secret; QUORLOCK_HELD, the same of all runs around it. By these a run of the same name inside the
-command takes part in its lock: it starts at once, and releases nothing.
+Ctrl-C reaches the command. If it ends by that, or by another signal that quorlock has passed \
+on, then quorlock ends by the same signal, as whoever waits for it can tell: a script stops its \
+loop. If the command makes something else of it, quorlock ends with its exit code, and a script \
+goes on.
+
+The command finds in its environment:
+  QUORLOCK_NAME   the lock
+  QUORLOCK_TOKEN  its token, a secret: whoever has it can extend and release
+                  the lock. Another one with every run, so a value for a
+                  compare-and-set in what the lock protects
+  QUORLOCK_OWNER  its owner, a secret
+  QUORLOCK_HELD   the owners of all runs around it, secrets too
+
+By the owner a run of the same name inside the command takes part in its lock: it starts at \
+once, and releases nothing.
+
+Passwords belong into QUORLOCK_NODES or a file: the arguments of a process can be seen by every \
+user of the machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), \
+info, debug. NO_COLOR turns colours off.
 
 Exit codes:
     *  that of the command; 128+N if signal N ended it
    69  too few nodes can be reached (in the time of -w, or at once with -n)
-   75  the lock is taken (-n)
-   76  the lock was lost or held for as long as it may be, and the command was ended
+   75  the lock is taken by somebody else (-n; another code with -E)
+   76  the lock was lost or held for as long as it may be, and the command was
+       ended
    78  arguments or settings that cannot work
-  124  the lock did not become free in time (-w)
+  124  the lock did not become free in time (-w; another code with -E)
   125  quorlock itself failed
   126  the command cannot be run
   127  the command was not found
   128+N  signal N came while quorlock waited for the lock
 
 Examples:
-  quorlock run --node redis://a,redis://b,redis://c nightly -- ./backup.sh --full
+  quorlock run --node redis://a,redis://b,redis://c nightly -- ./backup.sh
   quorlock run -n -E 0 nightly -- ./backup.sh     # somebody else does it: fine
   quorlock run -w 1m30s --ttl 5s deploy/web -c './build && ./deploy'
-  quorlock run --hold-at-least 1m mail -- ./send  # once, though clocks differ by some seconds
-
-Passwords belong into QUORLOCK_NODES or a file: the arguments of a process can be seen by every user
-of the machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), info, debug.";
+  quorlock run --hold-at-least 1m mail -- ./send  # once, though clocks differ";
 
 const OWNER_HELP: &str = "\
 For whom to take the lock: with the QUORLOCK_OWNER of another run, it takes part in its lock. A secret \
@@ -60,6 +75,10 @@ For whom to take the lock: with the QUORLOCK_OWNER of another run, it takes part
 #[derive(Parser)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
+    /// A line for the shell, instead of a command
+    #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
+    pub(crate) line: Option<OsString>,
+
     #[arg(
         help = "How long the lock outlives this process if the machine dies; it is extended for as \
                   long as the command runs. At most --max-ttl [env: QUORLOCK_TTL] [default: 10s]"
@@ -91,9 +110,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) hold_at_least: Option<Duration>,
 
-    /// How long after a signal that is to end the command SIGKILL follows; --max-hold ends it so
-    /// much earlier. When the lock is lost, what is left of it decides [default: no SIGKILL after a
-    /// signal]
+    /// Kill the command (SIGKILL) so long after a signal that was to end it, if it still runs;
+    /// --max-hold ends it so much earlier. If the lock is lost, what is left of it decides [default:
+    /// never]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) kill_after: Option<Duration>,
 
@@ -113,10 +132,6 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-
-    /// A line for the shell, instead of a command
-    #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
-    pub(crate) line: Option<OsString>,
 
     /// The lock
     pub(crate) name: OsString,

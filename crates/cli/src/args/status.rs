@@ -7,34 +7,39 @@ use clap::Parser;
 use super::ClusterArgs;
 
 const STATUS_EXAMPLES: &str = "\
-The first line says whether the lock is held, by whom and how long it lasts unless it is renewed. Who
-that is, since when, and how many wait comes next, as far as it is known; then a line for each node. A
-holder is shown as #, and 8 digits made from its secret token.
+The first line says whether the lock is held, by whom and how long it lasts unless it is \
+renewed. Who that is, since when, and how many wait comes next, as far as it is known; then a \
+line for each node. A holder is shown as #, and 8 digits made from its secret token.
 
 With --json it is one object in one line. Fields are never removed; what is not known is null:
   name          the lock
-  state         held, free, split (nobody has a majority, and it is not free), or unknown (too few
-                nodes answered)
+  state         held, free, split (nobody has a majority, and it is not
+                free), or unknown (too few nodes answered)
   holder        as above
   by            {host, user, pid, command} of a holder that runs quorlock
   note          what any other holder says of itself
-  since         when it was taken, as 2026-11-16T04:48:28Z by the clock of its holder
+  since         when it was taken, as 2026-11-16T04:48:28Z by the clock of its
+                holder
   remaining_ms  how long it stays taken unless it is renewed
   waiting       how many processes wait for it
-  nodes         for each [{node, state, holder, remaining_ms, waiting, error}], where state is held,
-                free or failed
+  nodes         for each [{node, state, holder, remaining_ms, waiting, error}],
+                where state is held, free or failed
 
-Exit codes: 0 held or free, 69 too few nodes answered to tell, 78 arguments or settings that cannot
-work, 125 quorlock itself failed. With --watch 0 after Ctrl-C.
+Passwords belong into QUORLOCK_NODES or a file: the arguments of a process can be seen by every \
+user of the machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), \
+info, debug.
+
+Exit codes:
+    0  held, free or split; with --watch: after Ctrl-C
+   69  too few nodes answered to tell
+   78  arguments or settings that cannot work
+  125  quorlock itself failed
 
 Examples:
+  quorlock status nightly
   quorlock status --node redis://a,redis://b,redis://c nightly
   quorlock status --watch nightly
-  quorlock status --json nightly | jq -r .state
-  QUORLOCK_NODES=redis://:PASSWORD@a quorlock status nightly
-
-Passwords belong into QUORLOCK_NODES or a file: the arguments of a process can be seen by every user
-of the machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), info, debug.";
+  quorlock status --json nightly | jq -r .state";
 
 /// Show who holds a lock, and what each node says.
 #[derive(Parser)]

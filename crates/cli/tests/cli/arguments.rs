@@ -90,3 +90,42 @@ fn help_and_version_are_on_stdout_and_give_0() {
         assert!(status.contains("Passwords belong into QUORLOCK_NODES or a file"), "{status}");
     }
 }
+
+#[test]
+fn every_help_names_the_exit_codes_and_ends_with_examples() {
+    const ALWAYS: [&str; 2] = ["78", "125"];
+    let commands: [(&str, &[&str]); 10] = [
+        ("run", &["*", "69", "75", "76", "124", "126", "127", "128+N"]),
+        ("acquire", &["0", "69", "75", "76", "124", "128+N"]),
+        ("extend", &["0", "69", "76"]),
+        ("release", &["0", "69", "76"]),
+        ("status", &["0", "69"]),
+        ("list", &["0", "69"]),
+        ("init", &["0", "1", "69"]),
+        ("doctor", &["0", "1", "69"]),
+        ("man", &["0"]),
+        ("completions", &["0"]),
+    ];
+    let known = outcome(quorlock().arg("--help")).stdout;
+    let known = known.split("Commands:\n").nth(1).expect("a list of commands");
+    assert_eq!(known.lines().take_while(|line| line.starts_with("  ")).count(), commands.len());
+    for (command, codes) in commands {
+        for help in ["-h", "--help"] {
+            let text = outcome(quorlock().args([command, help])).stdout;
+            let (_, list) = text.split_once("\nExit codes:\n").expect("a list of codes");
+            let (list, examples) = list.split_once("\n\nExamples:\n").expect("examples at the end");
+            // What goes on from the line before is further to the right.
+            let lines = list.lines().filter(|line| !line.starts_with("      "));
+            let named: Vec<_> =
+                lines.map(|line| line.split_whitespace().next().expect("a code")).collect();
+            let mut expected: Vec<_> = codes.iter().copied().chain(ALWAYS).collect();
+            expected.sort_unstable();
+            let mut sorted = named.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, expected, "{command} {help}");
+            let mut lines = examples.trim_end().lines().filter(|line| !line.is_empty());
+            assert!(lines.clone().any(|line| line.contains(&format!("quorlock {command}"))));
+            assert!(lines.all(|line| line.starts_with("  ")), "{command} {help}: {examples}");
+        }
+    }
+}

@@ -1,8 +1,8 @@
 //! `release --force`: a lock is taken away from its holder.
 
 use crate::nodes::{Nodes, quorlock};
-use crate::on_terminal::OnTerminal;
 use crate::process::{Running, outcome};
+use crate::terminal::Terminal;
 
 const HOLD: [&str; 5] = ["x", "--", "sh", "-c", "echo in; read _; exit 0"];
 
@@ -59,10 +59,10 @@ fn on_a_terminal_it_is_asked() {
     let state = || outcome(&mut at_home(&["status", "x"])).stdout;
     for (answer, code) in [("\n", 78), ("no\n", 78), ("\u{4}", 78), ("y\n", 0)] {
         assert!(state().starts_with("x is held"), "before {answer:?}");
-        let mut force = OnTerminal::start(&mut at_home(&["release", "--force", "x"]));
+        let mut force = Terminal::start(&at_home(&["release", "--force", "x"]));
         quorlock_testkit::eventually("it asks", || force.screen().contains("[y/N]"));
         assert!(force.screen().contains("break the lock x, held by #"), "{}", force.screen());
-        force.type_in(answer);
+        force.types(answer);
         let (ended, screen) = force.end();
         assert_eq!(ended, Some(code), "{screen}");
         assert_eq!(screen.contains("broke the lock x"), code == 0, "{screen}");

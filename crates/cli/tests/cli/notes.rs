@@ -54,6 +54,43 @@ fn the_note_of_a_script_is_about_the_script() {
 }
 
 #[test]
+fn whoever_is_refused_is_told_who_holds_the_lock() {
+    let nodes = Nodes::start(3);
+    let hold = ["x", "--", "sh", "-c", "echo in; read _; exit 0", SECRET];
+    let mut run = Running::start(nodes.quorlock("run").args(hold));
+    assert_eq!(run.line(), "in");
+    eventually("the note is on every node", || nodes.holding("x:quorlock:holder") == 3);
+    let status = outcome(nodes.quorlock("status").args(["--json", "x"])).stdout;
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    let by = |part: &str| status["by"][part].as_str().expect("a text").to_owned();
+    let (pid, holder) = (status["by"]["pid"].as_u64(), status["holder"].as_str());
+    let since = status["since"].as_str().expect("a time").replace('T', " ").replace('Z', " UTC");
+    let told = format!(
+        "the lock x is taken by {}@{}, pid {}, sh ({}), since {since}, ",
+        by("user"),
+        by("host"),
+        pid.expect("a pid"),
+        holder.expect("a holder"),
+    );
+    let tried: [(&[&str], i32); 4] = [
+        (&["run", "-n", "x", "--", "true"], 75),
+        (&["run", "-w", "500ms", "x", "--", "true"], 124),
+        (&["acquire", "-n", "x"], 75),
+        (&["acquire", "-w", "500ms", "x"], 124),
+    ];
+    for (args, code) in tried {
+        let refused = outcome(nodes.quorlock(args[0]).args(&args[1..]));
+        assert_eq!((refused.code, &*refused.stdout), (Some(code), ""), "{refused:?}");
+        assert!(refused.stderr.contains(&told), "{refused:?} has no {told}");
+        assert!(refused.stderr.ends_with("s unless renewed\n"), "{refused:?}");
+        assert_eq!(refused.stderr.contains("quorlock: waited "), code == 124, "{refused:?}");
+        assert!(!refused.stderr.contains(SECRET), "{refused:?}");
+    }
+    run.close_stdin();
+    assert_eq!(run.end().code, Some(0));
+}
+
+#[test]
 fn a_note_can_be_turned_off() {
     let nodes = Nodes::start(1);
     let hold = ["x", "--", "sh", "-c", "echo in; read _; exit 0"];
@@ -66,6 +103,9 @@ fn a_note_can_be_turned_off() {
         let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
         assert_eq!(status["state"], "held");
         assert!(status["by"].is_null() && status["note"].is_null() && status["since"].is_null());
+        let refused = outcome(nodes.quorlock("run").args(["-n", "x", "--", "true"]));
+        assert!(refused.stderr.contains("the lock x is taken by #"), "{refused:?}");
+        assert!(!refused.stderr.contains("pid "), "{refused:?}");
         run.close_stdin();
         assert_eq!(run.end().code, Some(0));
 
@@ -93,6 +133,8 @@ fn a_note_of_anybody_does_nothing_to_the_terminal() {
         let shown = outcome(nodes.quorlock(command[0]).args(&command[1..]));
         assert!(shown.stdout.contains("?[31mred?") && !shown.stdout.contains('\x1b'), "{shown:?}");
     }
+    let refused = outcome(nodes.quorlock("run").args(["-n", "x", "--", "true"]));
+    assert!(refused.stderr.contains("?[31mred?") && !refused.stderr.contains('\x1b'));
     let json = outcome(nodes.quorlock("status").args(["--json", "x"]));
     let json: Value = serde_json::from_str(&json.stdout).expect("JSON");
     assert_eq!(json["note"], "\x1b[31mred\u{7}", "programs get it as it is");

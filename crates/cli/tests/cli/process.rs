@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
@@ -14,6 +15,8 @@ use rustix::process::{Pid, Signal, kill_process};
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
+    /// What ended it, if it did not end by itself.
+    pub(crate) signal: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -100,10 +103,11 @@ impl Running {
     /// Waits for the end.
     pub(crate) fn end(mut self) -> Outcome {
         eventually("the program ends", || !self.is_running());
-        let code = self.child.wait().expect("it has ended").code();
+        let status = self.child.wait().expect("it has ended");
         let stderr = self.stderr.take().expect("only taken here").join().expect("it was read");
         Outcome {
-            code,
+            code: status.code(),
+            signal: status.signal(),
             stdout: self.lines.iter().fold(String::new(), |a, b| a + &b + "\n"),
             stderr,
         }

@@ -1,5 +1,6 @@
 //! Passwords and tokens are never shown.
 
+use std::fs;
 use std::process::Command;
 
 use quorlock_testkit::RedisServer;
@@ -65,6 +66,10 @@ fn a_token_is_not_shown() {
     assert_eq!(run.line(), "in");
     let token = Record::on(&server, "x").expect("it is held").token;
     let status = outcome(quorlock().env("QUORLOCK_LOG", "trace").arg("status").args(nodes));
+    // The command has it, but not on its command line, which every user can see.
+    let processes = fs::read_dir("/proc").unwrap();
+    let lines = processes.filter_map(|entry| fs::read(entry.unwrap().path().join("cmdline")).ok());
+    assert!(lines.into_iter().all(|line| !String::from_utf8_lossy(&line).contains(&token)));
     run.close_stdin();
     for outcome in [run.end(), status] {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");

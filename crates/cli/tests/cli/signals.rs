@@ -8,19 +8,19 @@ use rustix::process::Signal;
 use crate::nodes::Nodes;
 use crate::process::{Running, is_alive, outcome};
 
-const PASSED_ON: [(Signal, &str, i32); 6] = [
-    (Signal::INT, "INT", 130),
-    (Signal::TERM, "TERM", 143),
-    (Signal::HUP, "HUP", 129),
-    (Signal::QUIT, "QUIT", 131),
-    (Signal::USR1, "USR1", 138),
-    (Signal::USR2, "USR2", 140),
+const PASSED_ON: [(Signal, &str); 6] = [
+    (Signal::INT, "INT"),
+    (Signal::TERM, "TERM"),
+    (Signal::HUP, "HUP"),
+    (Signal::QUIT, "QUIT"),
+    (Signal::USR1, "USR1"),
+    (Signal::USR2, "USR2"),
 ];
 
 #[test]
 fn signals_reach_the_command_which_ends_as_it_likes() {
     let nodes = Nodes::start(1);
-    for (signal, name, _) in PASSED_ON {
+    for (signal, name) in PASSED_ON {
         // A shell that waits for a process heeds a signal at once; one that reads may miss it.
         let script = format!(
             "trap 'echo {name}; read _; kill -KILL $!; exit 5' {name}; sleep 60 & echo in; wait"
@@ -38,14 +38,15 @@ fn signals_reach_the_command_which_ends_as_it_likes() {
 }
 
 #[test]
-fn a_signal_that_ends_the_command_is_its_exit_code() {
+fn a_signal_that_ends_the_command_ends_the_run_too() {
     let nodes = Nodes::start(1);
-    for (signal, name, code) in PASSED_ON {
+    for (signal, name) in PASSED_ON {
         let args = ["x", "--", "sh", "-c", "echo in; read _"];
         let run = Running::start(nodes.quorlock("run").args(args));
         assert_eq!(run.line(), "in");
         run.signal(signal);
-        assert_eq!(run.end().code, Some(code), "SIG{name}");
+        let run = run.end();
+        assert_eq!((run.code, run.signal), (None, Some(signal.as_raw())), "SIG{name}: {run:?}");
         nodes.all_let_go("x");
     }
 }
@@ -65,14 +66,15 @@ fn signals_reach_what_the_command_started() {
 
 #[test]
 fn a_signal_ends_the_waiting_and_the_command_never_starts() {
-    for (signal, name, code) in PASSED_ON {
+    for (signal, name) in PASSED_ON {
         let nodes = Nodes::start(3);
         nodes.take("x");
         let run = Running::start(nodes.quorlock("run").args(["x", "--", "echo", "out"]));
         nodes.wait_for_clients();
         run.signal(signal);
         let run = run.end();
-        assert_eq!((run.code, run.stdout.as_str()), (Some(code), ""), "SIG{name}: {run:?}");
+        assert_eq!((run.signal, run.stdout.as_str()), (Some(signal.as_raw()), ""), "{run:?}");
+        assert_eq!(run.stderr, "", "SIG{name}");
         assert_eq!(nodes.holding("x"), 3, "what is somebody else's stays");
     }
 }
@@ -88,7 +90,7 @@ fn a_command_that_stands_still_can_be_ended() {
         stat.rsplit_once(") ").unwrap().1.starts_with('T')
     });
     run.signal(Signal::TERM);
-    assert_eq!(run.end().code, Some(143));
+    assert_eq!(run.end().signal, Some(Signal::TERM.as_raw()));
 }
 
 #[test]

@@ -4,8 +4,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::nodes::{Nodes, Record};
-use crate::on_terminal::OnTerminal;
 use crate::process::{Outcome, Running, outcome};
+use crate::terminal::Terminal;
 
 /// The first line, and what is said of each node. What is said of the holder is left out.
 fn read(status: &Outcome, nodes: &Nodes) -> (String, Vec<String>) {
@@ -226,7 +226,7 @@ fn a_watched_lock_is_looked_at_again_and_again() {
 #[test]
 fn a_terminal_is_redrawn() {
     let nodes = Nodes::start(1);
-    let watch = OnTerminal::start(nodes.quorlock("status").args(["--watch", "x"]));
+    let watch = Terminal::start(nodes.quorlock("status").args(["--watch", "x"]));
     let redrawn = |text: &str| watch.screen().contains(&format!("\x1b[H\x1b[J{text}"));
     quorlock_testkit::eventually("it is free", || redrawn("x is free"));
     nodes.take("x");

@@ -108,15 +108,30 @@ fn waiters_that_are_killed_in_the_queue_hold_nobody_up() {
 
 #[test]
 fn waiting_for_nodes_that_die_gives_69() {
-    let nodes = Nodes::start(3);
-    nodes.take("x");
-    let args = ["-w", "2", "x", "--", "echo", "out"];
-    let run = Running::start(nodes.quorlock("run").args(args));
-    nodes.wait_for_queue("x", 1);
-    nodes.0[0].kill();
-    nodes.0[1].kill();
-    let run = run.end();
-    assert_eq!((run.code, run.stdout.as_str()), (Some(69), ""), "{run:?}");
+    // Whoever waits for another library asks again and again, and for this one waits for word.
+    let takes: [fn(&Nodes); 2] = [
+        |nodes| nodes.take("x"),
+        |nodes| assert_eq!(outcome(nodes.quorlock("acquire").arg("x")).code, Some(0)),
+    ];
+    let check = |take: fn(&Nodes), end: fn(&RedisServer)| {
+        let nodes = Nodes::start(3);
+        take(&nodes);
+        let args = ["-w", "2", "-E", "9", "x", "--", "echo", "out"];
+        let run = Running::start(nodes.quorlock("run").args(args));
+        nodes.wait_for_queue("x", 1);
+        end(&nodes.0[0]);
+        end(&nodes.0[1]);
+        let run = run.end();
+        assert_eq!((run.code, run.stdout.as_str()), (Some(69), ""), "{run:?}");
+        let last = run.stderr.lines().last().expect("a reason");
+        assert!(last.contains("for the lock x: ") && last.contains(" of 3 nodes"), "{run:?}");
+    };
+    std::thread::scope(|scope| {
+        for take in takes {
+            scope.spawn(move || check(take, RedisServer::kill));
+            scope.spawn(move || check(take, RedisServer::pause));
+        }
+    });
 }
 
 #[test]

@@ -83,6 +83,12 @@ impl Guard {
         self.presence.tell(self.guard.runtime(), self.guard.lost(), tell);
     }
 
+    /// What proves to the nodes that the lock is held. A secret. See [`crate::Guard::token`].
+    #[must_use]
+    pub fn token(&self) -> TokenText {
+        self.guard.token()
+    }
+
     /// Stops extending the lock without giving it back. See [`crate::Guard::keep`].
     ///
     /// # Errors

@@ -48,6 +48,7 @@ impl LockMany {
         max_extensions(most: u32)
         max_hold(longest: Duration)
         owner(owner: &Owner)
+        note(note: impl Into<String>)
     }
 
     /// Takes the locks, and blocks until all are held or the waiting time is over.

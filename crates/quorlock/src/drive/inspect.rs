@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::core::{Core, Stamp};
+use crate::error::{Error, NodeAnswer, NodeAnswers};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Holder, Record, Request, Round, Seen, Verb};
@@ -216,6 +217,19 @@ impl Status {
     #[must_use]
     pub fn waiters(&self) -> Option<u64> {
         self.nodes.iter().filter_map(|node| node.waiters).max()
+    }
+
+    /// That fewer than a majority of the nodes could be asked, if it is so.
+    pub(crate) fn too_few(&self) -> Option<Error> {
+        let silent = self.nodes.iter().filter_map(|NodeStatus { node, record, .. }| {
+            let failure = Some(record.as_ref().err()?.clone());
+            Some(NodeAnswer { node: node.clone(), failure })
+        });
+        let answers = NodeAnswers(silent.collect());
+        let (nodes, need) = (self.nodes.len(), self.enough);
+        let have = nodes - answers.0.len();
+        let verb = format!("could be asked for the lock {}", self.name);
+        (have < need).then_some(Error::NoQuorum { verb, have, need, nodes, answers })
     }
 
     /// The token that a majority of the nodes has of this owner.
