@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::Error;
+use crate::abstaining::Told;
 use crate::core::{Core, Pending};
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::examine::{self, Checkup};
@@ -211,6 +212,7 @@ impl Builder {
             waiters: Waiters::default(),
             client,
             highest: AtomicU64::new(0),
+            told: Told::default(),
         });
         let inbox: Weak<dyn Inbox> = Arc::<Core>::downgrade(&core);
         for (index, node) in core.nodes.iter().enumerate() {

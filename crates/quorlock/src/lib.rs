@@ -55,6 +55,7 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+mod abstaining;
 pub mod blocking;
 mod builder;
 mod core;

@@ -17,6 +17,7 @@ mod operations;
 mod outcome;
 mod pages;
 mod process;
+mod quarantine;
 mod redlock;
 mod reentry;
 mod screen;
