@@ -4,6 +4,7 @@ mod arguments;
 mod config;
 mod doctor;
 mod embedded;
+mod fence;
 mod force;
 mod group;
 mod hold;

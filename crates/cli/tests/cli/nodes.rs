@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use quorlock_testkit::{RedisServer, Reply, eventually, servers};
 
 /// What would change the settings of the program under test.
-const VARIABLES: [&str; 17] = [
+const VARIABLES: [&str; 18] = [
     "QUORLOCK_NOTE",
     "QUORLOCK_TOKEN",
     "QUORLOCK_NAME",
@@ -22,6 +22,7 @@ const VARIABLES: [&str; 17] = [
     "QUORLOCK_PASSWORD",
     "QUORLOCK_PASSWORD_FILE",
     "QUORLOCK_DIALECT",
+    "QUORLOCK_FENCE",
     "QUORLOCK_MAX_TTL",
 ];
 

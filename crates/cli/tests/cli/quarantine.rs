@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use quorlock_testkit::{RedisServer, Reply, eventually};
+use serde_json::Value;
 
 use crate::nodes::Nodes;
 use crate::process::{Outcome, Running, outcome};
@@ -144,4 +145,39 @@ fn nodes_for_clients_with_other_settings_are_told_of_at_once() {
         first.starts_with("quorlock: warning: ") && first.contains("a max_ttl of 1s"),
         "{first}"
     );
+}
+
+#[test]
+fn status_and_list_show_who_does_not_vote_and_for_how_long() {
+    let nodes = Nodes::start(3);
+    let patient = |args: &[&str]| {
+        let mut command = distrusting(&nodes, args[0]);
+        outcome(command.env("QUORLOCK_MAX_TTL", "1h").args(&args[1..]))
+    };
+    assert_eq!(patient(&["init", "--yes"]).code, Some(0));
+    nodes.0[1].restart();
+    let looked = |code| -> Value {
+        let status = patient(&["status", "--json", "x"]);
+        assert_eq!((status.code, status.stderr.as_str()), (Some(code), ""), "{status:?}");
+        serde_json::from_str(&status.stdout).expect("JSON")
+    };
+    let one = looked(0);
+    let left = one["nodes"][1]["quarantine_ms"].as_u64().expect("a time");
+    assert!((3_600_000..=3_600_500).contains(&left), "{one}");
+    assert!(one["nodes"][0]["quarantine_ms"].is_null(), "{one}");
+    assert!(one["quarantine_ms"].is_null(), "the others are enough: {one}");
+    let said = patient(&["status", "x"]).stdout;
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    assert!(lines[2].ends_with("free  casts no vote for another 1h0m"), "{said}");
+    let list = patient(&["list"]);
+    assert_eq!((list.code, list.stdout.as_str()), (Some(0), "no lock is held\n"), "{list:?}");
+    let node = format!("node redis://{} casts no vote for another 1h0m\n", nodes.0[1].addr());
+    assert_eq!(list.stderr, format!("quorlock: warning: {node}"));
+
+    nodes.0[2].restart();
+    let two = looked(0);
+    assert!(two["quarantine_ms"].as_u64() >= Some(3_600_000), "{two}");
+    let said = patient(&["status", "x"]).stdout;
+    assert!(said.contains("\nvotes:   too few nodes cast one for another 1h0m; "), "{said}");
 }

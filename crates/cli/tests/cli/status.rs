@@ -12,7 +12,7 @@ fn read(status: &Outcome, nodes: &Nodes) -> (String, Vec<String>) {
     let mut lines = status.stdout.lines().map(str::to_owned);
     let first = lines.next().expect("a first line");
     let mut lines =
-        lines.filter(|line| !line.starts_with("holder:") && !line.starts_with("since:"));
+        lines.filter(|line| !["holder:", "since:", "fence:"].iter().any(|it| line.starts_with(it)));
     let said = nodes.0.iter().map(|server| {
         let line = lines.next().expect("a line for each node");
         let node = format!("redis://{}", server.addr());
@@ -151,8 +151,9 @@ fn programs_get_every_field_and_no_secret() {
     };
     let fields = ["by", "holder", "name", "nodes", "note", "remaining_ms", "since", "state"];
     let of_nodes = ["error", "holder", "node", "remaining_ms", "state", "waiting"];
+    let of_nodes = of_nodes.iter().chain(&["fence", "quarantine_ms"]);
     let free = looked(0);
-    for field in fields.iter().chain(&["waiting"]) {
+    for field in fields.iter().chain(&["waiting", "fence", "quarantine_ms"]) {
         assert!(free.get(field).is_some(), "{field}: {free}");
     }
     for field in of_nodes {
@@ -197,7 +198,9 @@ fn people_see_who_holds_it_since_when_and_how_many_wait() {
     let pid = format!(", pid {}, ", std::process::id());
     assert!(lines[1].starts_with("holder:  ") && lines[1].contains(&pid), "{status:?}");
     assert!(lines[2].starts_with("since:   ") && lines[2].ends_with(" ago"), "{status:?}");
-    assert_eq!((lines[3], lines.len()), ("waiting: 1", 7), "{status:?}");
+    let fence = Record::on(&nodes.0[0], "x").expect("it is held").number;
+    assert_eq!(lines[3], format!("fence:   {fence}"), "{status:?}");
+    assert_eq!((lines[4], lines.len()), ("waiting: 1", 8), "{status:?}");
     waiting.signal(Signal::TERM);
     waiting.end();
 }
