@@ -25,7 +25,8 @@ pub(super) fn rejected(error: &[u8]) -> Failure {
             "give the user these rights: +hello +info +client|kill +select +set +get +del +pttl \
              +pexpire +type +time +eval +evalsha +script|load, for waiting in turn also +subscribe \
              +publish +zadd +zcard +zrange +zscore +zpopmin +zrem +hset +hget +hdel &quorlock:inbox:*, for \
-             lists +scan +getrange, and the keys of the locks with all that start like them, as in ~NAME*",
+             lists +scan +getrange, and the keys of the locks with all that start like them, as in ~NAME*, \
+             and in the strict dialect the mark of the node, ~PREFIX:quorlock:node",
         ),
         "READONLY" => (FailureKind::Unfit, "it is a replica; name its primary instead"),
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => {

@@ -2,7 +2,7 @@
 
 use super::address::Address;
 use super::connect::{Wire, check_role, check_version, field, greet, identity, refuse_error, text};
-use super::examine::time;
+use super::examine::{bytes, time};
 use super::marker::{self, Shared, Standing};
 use super::resp::{Command, Value};
 use super::verbs::{self, Reading, Strict, read};
@@ -163,12 +163,5 @@ impl Server {
             }
             Err(failure) => InitState::Failed(failure),
         }
-    }
-}
-
-fn bytes(reply: &Value<'_>) -> Vec<u8> {
-    match reply {
-        Value::Bulk(bytes) => bytes.to_vec(),
-        _ => Vec::new(),
     }
 }

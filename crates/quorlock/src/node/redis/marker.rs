@@ -58,6 +58,11 @@ pub(super) fn standing(marker: &[u8], run_id: &str, ours: Shared, now_us: u64) -
     }
 }
 
+/// What the clients of a server with this marker agree on.
+pub(super) fn shared(marker: &[u8]) -> Option<Shared> {
+    parts(marker).map(|(_, shared, _)| shared)
+}
+
 /// The marker of a start that votes at once.
 pub(super) fn of_a_new_server(run_id: &str, ours: Shared) -> String {
     format!("{run_id} {} {} 0", ours.max_ttl.as_micros(), ours.clock_ahead.as_micros())

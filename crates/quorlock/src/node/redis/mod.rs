@@ -16,7 +16,7 @@
 //! Files: `address` reads the URL, `connect` opens a connection and checks who answers, `link` is
 //! what callers meet, `driver` and `session` keep it going, `verbs` turns requests into commands and
 //! replies into answers, `inbox` takes word of grants in, `resp` is the wire format, `error` gives
-//! remedies, `examine` finds out how the server is set up, `marker` reads which start of it votes, `init`
+//! remedies, `examine` finds out how the server is set up and `judge` what that means, `marker` reads which start of it votes, `init`
 //! marks it as new, `lua/` holds the scripts.
 
 mod address;
@@ -26,6 +26,7 @@ mod error;
 mod examine;
 mod inbox;
 mod init;
+mod judge;
 mod link;
 mod marker;
 mod resp;
