@@ -296,6 +296,17 @@ fn the_files_of_the_configuration() {
 }
 
 #[test]
+fn new_servers_are_told_so() {
+    let site = Site::new();
+    let lines = site.here(&blocks("configuration.md", "sh")[0]);
+    let mut lines = lines.lines();
+    let init = site.run(lines.next().expect("a line"), &[]);
+    assert_eq!((init.code, init.stderr.as_str()), (Some(0), ""), "{init:?}");
+    assert_eq!(init.stdout.matches("is marked as new").count(), 3, "{init:?}");
+    assert_eq!(lines.next(), None);
+}
+
+#[test]
 fn the_calls_of_the_doctor() {
     let site = Site::new();
     let lines = site.here(&blocks("doctor.md", "sh")[0]);
