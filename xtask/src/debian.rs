@@ -1,5 +1,6 @@
 //! Debian packages that the tests need and the machine lacks.
 
+use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -29,6 +30,19 @@ pub(crate) fn missing_c_compiler() -> &'static [Package] {
         Package { name: "libc6-dev", why: "the compiler needs the headers of the C library" },
     ];
     if find_program("cc").is_some() { &[] } else { &PACKAGES }
+}
+
+/// PostgreSQL's package, unless the machine has the server.
+pub(crate) fn missing_postgres() -> Option<Package> {
+    let why = "the tests of fences write to a real database";
+    let server = find_program("postgres").is_some() || debian_has_postgres();
+    (!server).then_some(Package { name: "postgresql", why })
+}
+
+/// Debian keeps the server of each version in a folder that is not on the PATH.
+fn debian_has_postgres() -> bool {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    versions.into_iter().any(|version| version.path().join("bin/postgres").is_file())
 }
 
 /// Installs the packages with `apt-get`; does nothing if there are none.

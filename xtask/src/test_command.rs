@@ -49,10 +49,16 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Option<Peers>> 
     let python = python_peers::find_python();
     let mut packages: Vec<_> = debian::missing_redis().into_iter().collect();
     packages.extend(debian::missing_c_compiler());
+    packages.extend(debian::missing_postgres());
     packages.extend(python.as_deref().ok().and_then(python_peers::missing_package));
     debian::install(&packages)?;
     if let Some(redis) = debian::missing_redis() {
         bail!("`{}` is installed but not on the PATH: add its folder to the PATH", redis.name);
+    }
+    if debian::missing_postgres().is_some() {
+        bail!(
+            "`postgresql` is installed but no `postgres` is on the PATH: add its folder to the PATH"
+        );
     }
     if !debian::missing_c_compiler().is_empty() {
         bail!("`gcc` is installed but no `cc` is on the PATH: add its folder to the PATH");

@@ -8,6 +8,7 @@
 //!                   ├──▶ status, list       who holds locks
 //!                   ├──▶ init               new nodes are told that they are
 //!                   ├──▶ doctor             what is wrong with the nodes
+//!                   ├──▶ bench              what locks on them cost
 //!                   └──▶ pages              manual pages and completions
 //! ```
 //!
@@ -16,6 +17,7 @@
 mod acquire;
 mod args;
 mod ask;
+mod bench;
 mod config;
 mod doctor;
 mod duration;
@@ -80,8 +82,12 @@ fn main() -> ExitCode {
 
 fn execute(args: Args) -> Result<u8, Failed> {
     let plan = Plan::new(args)?;
-    // The doctor has its own way to say what the library warns of.
-    let least = if matches!(plan, Plan::Doctor(_)) { LevelFilter::OFF } else { LevelFilter::WARN };
+    // These have their own way to say what the library warns of.
+    let least = if matches!(plan, Plan::Doctor(_) | Plan::Bench(_)) {
+        LevelFilter::OFF
+    } else {
+        LevelFilter::WARN
+    };
     warnings::show(least)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
@@ -97,6 +103,7 @@ fn execute(args: Args) -> Result<u8, Failed> {
             Plan::List(plan) => list::list(plan).await,
             Plan::Init(plan) => init::init(plan).await,
             Plan::Doctor(plan) => doctor::doctor(plan).await,
+            Plan::Bench(plan) => bench::bench(plan).await,
             Plan::Man(args) => pages::man(args),
             Plan::Completions(args) => pages::completions(args),
         }

@@ -11,6 +11,7 @@ use crate::acquire::Acquire;
 use crate::args::{
     Action, Args, ClusterArgs, CompletionsArgs, DoctorArgs, ManArgs, RunArgs, StatusArgs,
 };
+use crate::bench::Bench;
 use crate::config::{self, Config, Login, NodeEntry, Promises};
 use crate::duration::shown;
 use crate::exit::{self, Failed};
@@ -34,6 +35,7 @@ pub(crate) enum Plan {
     List(List),
     Init(Init),
     Doctor(Doctor),
+    Bench(Bench),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }
@@ -105,6 +107,7 @@ impl Plan {
             Action::Init(args) => Init::new(args).map(Self::Init),
             Action::Status(args) => Status::new(args).map(Self::Status),
             Action::Doctor(args) => Doctor::new(args).map(Self::Doctor),
+            Action::Bench(args) => Bench::new(args).map(Self::Bench),
             Action::Man(args) => Ok(Self::Man(args)),
             Action::Completions(args) => Ok(Self::Completions(args)),
         }

@@ -195,16 +195,6 @@ impl NodeAnswers {
         left.get(missing.checked_sub(1)?).copied()
     }
 
-    /// The name is in use for something else on so many nodes.
-    pub(crate) fn wrong_type(&self, too_many: usize) -> Option<Error> {
-        let mut wrong = self.0.iter().filter_map(|NodeAnswer { node, failure }| {
-            let failure = failure.clone()?;
-            let wrong = failure.kind() == FailureKind::WrongType;
-            wrong.then(|| Error::Node { node: node.clone(), failure })
-        });
-        wrong.nth(too_many.checked_sub(1)?)
-    }
-
     /// How many have clocks that are too far from ours.
     pub(crate) fn apart(&self) -> usize {
         self.kinds().filter(|kind| *kind == FailureKind::Clock).count()

@@ -77,8 +77,8 @@ impl Guard {
     ///
     /// Pass it on with every write to what the lock protects, and let that refuse a lower number than
     /// the highest it has seen: then a holder that was paused and does not know that it lost the lock
-    /// can do no harm. It is worth nothing if nobody checks it; [`Fence`](crate::Fence) does, and the
-    /// documentation has the same for SQL, Redis and HTTP.
+    /// can do no harm. It is worth nothing if nobody checks it; [`Fence`](crate::Fence) does, and
+    /// `docs/recipes/fencing.md` has the same for SQL, Redis and HTTP.
     ///
     /// An owner's guards of one lock share a number.
     ///

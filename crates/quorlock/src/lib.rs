@@ -55,6 +55,11 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// So does the one of the recipes.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/recipes/fencing.md")]
+struct Recipes;
+
 mod abstaining;
 pub mod blocking;
 mod builder;
@@ -62,6 +67,7 @@ mod core;
 mod drive;
 mod error;
 pub mod examine;
+mod fence;
 mod guard;
 mod guards;
 mod init;
@@ -88,6 +94,7 @@ mod wish;
 pub use builder::Builder;
 pub use drive::{NodeRelease, NodeReleaseState, NodeStatus, Released, Status, Verdict};
 pub use error::{Error, Loss, NodeAnswer, NodeAnswers};
+pub use fence::{Fence, FenceRead, FenceWrite, Stale};
 pub use guard::{Extending, Guard, GuardState, Releasing};
 pub use guards::Guards;
 pub use init::{InitState, NodeInit, Refusal};

@@ -16,7 +16,7 @@ use crate::drive::{
 use crate::guard::Guard;
 use crate::line::{Entry, Seat, Turn};
 use crate::name::Name;
-use crate::node::FailureKind;
+use crate::node::{Failure, FailureKind};
 use crate::note::{MAX_NOTE_BYTES, Note};
 use crate::owner::Owner;
 use crate::runtime::{BoxFuture, Runtime};
@@ -326,10 +326,11 @@ impl Locking {
     }
 
     fn error(&self, name: &Name, defeated: Defeated, status: Option<&Status>) -> Error {
-        if let Some(error) = status.and_then(|status| self.wrong_type(status)) {
-            return error;
-        }
-        if let Some(error) = defeated.answers.wrong_type(self.lock.core.quorum.too_many()) {
+        let seen = status.map_or(&[][..], |status| &status.nodes).iter();
+        let seen = seen.filter_map(|node| Some((&node.node, node.record.as_ref().err()?)));
+        let said = defeated.answers.0.iter();
+        let said = said.filter_map(|answer| Some((&answer.node, answer.failure.as_ref()?)));
+        if let Some(error) = self.wrong_type(seen).or_else(|| self.wrong_type(said)) {
             return error;
         }
         match self.lock.wait {
@@ -362,14 +363,13 @@ impl Locking {
     }
 
     /// A name that so many nodes use for something else can never be locked.
-    fn wrong_type(&self, status: &Status) -> Option<Error> {
-        let mut wrong = status.nodes.iter().filter_map(|node| match &node.record {
-            Err(failure) if failure.kind() == FailureKind::WrongType => {
-                Some(Error::Node { node: node.node.clone(), failure: failure.clone() })
-            }
-            _ => None,
-        });
-        wrong.nth(self.lock.core.quorum.too_many() - 1)
+    fn wrong_type<'a>(
+        &self,
+        failures: impl Iterator<Item = (&'a String, &'a Failure)>,
+    ) -> Option<Error> {
+        let mut wrong = failures.filter(|(_, failure)| failure.kind() == FailureKind::WrongType);
+        let (node, failure) = wrong.nth(self.lock.core.quorum.too_many() - 1)?;
+        Some(Error::Node { node: node.clone(), failure: failure.clone() })
     }
 
     /// One step. `None` if there is another to take at once.

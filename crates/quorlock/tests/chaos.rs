@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quorlock::{Error, Locker};
-use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually, servers};
+use quorlock_testkit::{Proxy, eventually_async as eventually, servers};
 
 /// Longer than the test waits for anything: what is left behind does not vanish by itself.
 const TTL: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorlock::node::{self, Answer, ClientId};
 use quorlock::runtime::{Runtime, TokioRuntime};
-use quorlock::{Error, Locker, Loss, NodeReleaseState, Settings};
+use quorlock::{Dialect, Error, Locker, Loss, NodeReleaseState, Settings};
 use quorlock_testkit::conformance::owner;
 use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually, servers};
 
@@ -12,7 +12,7 @@ const TTL: Duration = Duration::from_secs(30);
 
 async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
     Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .dialect(Dialect::Redlock)
         .nodes(urls)
         .ttl(TTL)
         .connect()
@@ -31,9 +31,10 @@ async fn a_release_that_is_sent_again_after_its_answer_was_lost_succeeds() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
     let runtime: std::sync::Arc<dyn Runtime> = std::sync::Arc::new(TokioRuntime::current());
-    let nodes =
-        node::open([proxy.url()], &Settings::default(), &runtime, ClientId::random(&*runtime))
-            .expect("a node");
+    let mut settings = Settings::default();
+    settings.dialect = Dialect::Redlock;
+    let nodes = node::open([proxy.url()], &settings, &runtime, ClientId::random(&*runtime));
+    let nodes = nodes.expect("a node");
     nodes[0].ready().await.expect("up");
     let owner = owner("twice");
     assert!(owner.acquire(&nodes[0], TTL).is_done().await);

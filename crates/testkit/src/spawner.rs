@@ -31,7 +31,7 @@ static SPAWNER: LazyLock<Sender<Order>> = LazyLock::new(|| {
 /// Run by `sh` once the parent-death signal is set. The parent may have died just before that, and
 /// then no signal will come: `$0` is the parent that should still be there. Both `setpriv` and
 /// `sh` exec, so the pid stays the same throughout.
-const UNLESS_ORPHANED: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
+pub(crate) const UNLESS_ORPHANED: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
 
 /// Starts `program` as the leader of its own process group, with all its output going to `log`.
 ///

@@ -1,6 +1,7 @@
 //! The command line, as it is written and as `--help` explains it.
 
 mod acquire;
+mod bench;
 mod dialect;
 mod doctor;
 mod extend;
@@ -24,6 +25,7 @@ use clap::{Parser, Subcommand};
 use crate::stderr::{fail, hint};
 use crate::{duration, exit};
 pub(crate) use acquire::AcquireArgs;
+pub(crate) use bench::BenchArgs;
 pub(crate) use dialect::DialectArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use extend::ExtendArgs;
@@ -71,6 +73,7 @@ Examples:
   quorlock list
   quorlock init                             # once, for new nodes
   quorlock doctor                           # what is wrong with the nodes
+  quorlock bench                            # what locks on them cost
   QUORLOCK_TOKEN=$(quorlock acquire deploy) # for scripts";
 
 /// Over the options that all commands with a lock have.
@@ -106,6 +109,7 @@ pub(crate) enum Action {
     List(ListArgs),
     Init(InitArgs),
     Doctor(DoctorArgs),
+    Bench(BenchArgs),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }

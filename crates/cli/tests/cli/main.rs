@@ -1,6 +1,7 @@
 //! The command as its users meet it: the real program, on real servers.
 
 mod arguments;
+mod bench;
 mod config;
 mod doctor;
 mod embedded;

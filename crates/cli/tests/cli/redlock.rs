@@ -100,5 +100,5 @@ fn a_lock_of_the_other_dialect_is_not_mistaken_for_a_free_one() {
     let acquired = outcome(nodes.quorlock("acquire").arg("y"));
     assert_eq!(acquired.code, Some(0), "{acquired:?}");
     let redlock = outcome(redlock(&nodes, "run").args(["-n", "y", "--", "true"]));
-    assert_eq!(redlock.code, Some(75), "{redlock:?}");
+    assert_eq!(redlock.code, Some(78), "{redlock:?}");
 }

@@ -32,6 +32,16 @@ impl Guard {
         self.guard.name()
     }
 
+    /// The number of this holder, for the check at what the lock protects. See
+    /// [`crate::Guard::fence`].
+    ///
+    /// # Panics
+    /// If the locker was built [without fences](crate::Builder::fences).
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        self.guard.fence()
+    }
+
     /// Whether the lock is held at this moment. Once it is `false` it stays so.
     #[must_use]
     pub fn is_held(&self) -> bool {

@@ -68,6 +68,16 @@ impl Guards {
         self.guards.get(name).map(crate::Guard::state)
     }
 
+    /// The number that this holder has for one of them; `None` for a name that is not among them. Each
+    /// lock has a number of its own. See [`crate::Guard::fence`].
+    ///
+    /// # Panics
+    /// If the locker was built [without fences](crate::Builder::fences).
+    #[must_use]
+    pub fn fence(&self, name: impl AsRef<[u8]>) -> Option<u64> {
+        self.guards.get(name).map(crate::Guard::fence)
+    }
+
     /// Makes all of them last for another TTL from now.
     ///
     /// # Errors

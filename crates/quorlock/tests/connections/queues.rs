@@ -6,39 +6,37 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use quorlock::Settings;
 use quorlock::node::TicketNumber::{Agreed, New};
 use quorlock::node::{self, Answer, ClientId, FailureKind};
 use quorlock::runtime::{Moment, Runtime, TokioRuntime};
+use quorlock::{Dialect, Settings};
 use quorlock_testkit::conformance::{Client, Waiter, Word, owner};
-use quorlock_testkit::{
-    DEADLINE, Proxy, RedisServer, RedisServerBuilder, Reply, eventually_async as eventually,
-};
+use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually_async as eventually};
 
 use crate::logs::Logs;
-use crate::{calls, connections, exists, text};
+use crate::{DIALECTS, calls, connections, exists};
 
 /// Longer than any test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// A client with a connection of its own.
-pub(crate) async fn client(url: &str) -> Client {
-    let (id, client) = unconnected(url);
+pub(crate) async fn client(url: &str, dialect: Dialect) -> Client {
+    let (id, client) = unconnected(url, dialect, "");
     client.node().ready().await.unwrap_or_else(|why| panic!("{id}: {why}"));
     client
 }
 
-fn unconnected(url: &str) -> (ClientId, Client) {
-    with_prefix(url, "")
-}
-
-fn with_prefix(url: &str, prefix: &str) -> (ClientId, Client) {
+/// Every server is new, and is trusted to be.
+fn unconnected(url: &str, dialect: Dialect, prefix: &str) -> (ClientId, Client) {
     let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
     let id = ClientId::random(&*runtime);
     let mut settings = Settings::default();
     settings.connect_limit = DEADLINE;
     settings.node_limit = Duration::from_secs(2);
     settings.prefix = prefix.as_bytes().to_vec();
+    (settings.dialect, settings.trust_new_nodes) = (dialect, true);
+    // However slow the machine is.
+    settings.clock_ahead = Duration::from_secs(5);
     let node = node::open([url], &settings, &runtime, id).expect("a good URL").remove(0);
     (id, Client::with(id, node))
 }
@@ -71,8 +69,12 @@ async fn word_comes_over_the_connection_of_the_commands() {
         Some(RedisServer::builder().unix_socket()),
         valkey.map(|program| RedisServer::builder().program(program)),
     ];
-    for server in builders.into_iter().flatten().map(RedisServerBuilder::start) {
-        let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
+    for (builder, dialect) in
+        builders.into_iter().flatten().flat_map(|one| DIALECTS.map(|each| (one.clone(), each)))
+    {
+        let server = builder.start();
+        let (holder, waiter) =
+            (client(&server.url(), dialect).await, client(&server.url(), dialect).await);
         for _ in 0..3 {
             is_passed_on(&holder, &waiter, "one connection").await;
             is_passed_on(&waiter, &holder, "one connection").await;
@@ -86,50 +88,58 @@ async fn word_comes_over_the_connection_of_the_commands() {
 /// After a hundred days, nanoseconds have more digits than a number in Lua.
 #[tokio::test]
 async fn word_repeats_the_time_of_sending_to_its_last_digit() {
-    let server = RedisServer::start();
-    let client = client(&server.url()).await;
-    let (first, second) = (client.waiter("digits", 1), client.waiter("digits", u64::MAX));
-    assert!(first.wait(New(1), LONG).is_done().await);
-    let sent = Moment::from_nanos((1 << 53) + 1);
-    let asked = second.owner().wait_sent_at(sent, client.node(), LONG, second.ticket(New(1)));
-    asked.queued().await;
-    assert!(first.release().await);
-    assert_eq!(client.words().await, [Word { waiter: u64::MAX, sent }]);
+    for dialect in DIALECTS {
+        let server = RedisServer::start();
+        let client = client(&server.url(), dialect).await;
+        let (first, second) = (client.waiter("digits", 1), client.waiter("digits", u64::MAX));
+        assert!(first.wait(New(1), LONG).is_done().await);
+        let sent = Moment::from_nanos((1 << 53) + 1);
+        let asked = second.owner().wait_sent_at(sent, client.node(), LONG, second.ticket(New(1)));
+        asked.queued().await;
+        assert!(first.release().await);
+        assert_eq!(client.words().await, [Word { waiter: u64::MAX, sent }]);
+    }
 }
 
 #[tokio::test]
 async fn a_client_that_is_connected_again_is_told_so_and_hears_again() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(server.addr());
-    let (holder, waiter) = (client(&server.url()).await, client(&proxy.url()).await);
-    for times in 1..=3 {
-        proxy.cut();
-        eventually("told", async || waiter.interruptions() == times).await;
-        is_passed_on(&holder, &waiter, "again").await;
+    for dialect in DIALECTS {
+        let server = RedisServer::start();
+        let proxy = Proxy::in_front_of(server.addr());
+        let (holder, waiter) =
+            (client(&server.url(), dialect).await, client(&proxy.url(), dialect).await);
+        for times in 1..=3 {
+            proxy.cut();
+            eventually("told", async || waiter.interruptions() == times).await;
+            is_passed_on(&holder, &waiter, "again").await;
+        }
+        assert_eq!(waiter.interruptions(), 3);
+        assert_eq!(holder.interruptions(), 0);
     }
-    assert_eq!(waiter.interruptions(), 3);
-    assert_eq!(holder.interruptions(), 0);
 }
 
 /// Its ticket is still there, and so is its old connection, as far as the server knows.
 #[tokio::test]
 async fn word_that_got_lost_with_a_connection_is_found_by_asking_again() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(server.addr());
-    let (holder, client) = (client(&server.url()).await, client(&proxy.url()).await);
-    let (first, second) = (holder.waiter("lost", 1), client.waiter("lost", 1));
-    assert!(first.wait(New(1), LONG).is_done().await);
-    let number = second.wait(New(1), LONG).queued().await.number;
-    proxy.lose_replies(true);
-    assert!(first.release().await);
-    eventually("the word is lost", async || proxy.lost() > 0).await;
-    proxy.lose_replies(false);
-    proxy.cut();
-    eventually("told", async || client.interruptions() == 1).await;
-    assert!(second.wait(Agreed(number), LONG).is_done().await);
-    assert_eq!(client.words().await, []);
-    assert!(second.release().await);
-    assert_eq!(server.kept(), 0);
+    for dialect in DIALECTS {
+        let server = RedisServer::start();
+        let proxy = Proxy::in_front_of(server.addr());
+        let (holder, client) =
+            (client(&server.url(), dialect).await, client(&proxy.url(), dialect).await);
+        let (first, second) = (holder.waiter("lost", 1), client.waiter("lost", 1));
+        assert!(first.wait(New(1), LONG).is_done().await);
+        let number = second.wait(New(1), LONG).queued().await.number;
+        proxy.lose_replies(true);
+        assert!(first.release().await);
+        eventually("the word is lost", async || proxy.lost() > 0).await;
+        proxy.lose_replies(false);
+        proxy.cut();
+        eventually("told", async || client.interruptions() == 1).await;
+        assert!(second.wait(Agreed(number), LONG).is_done().await);
+        assert_eq!(client.words().await, []);
+        assert!(second.release().await);
+        assert_eq!(server.kept(), 0);
+    }
 }
 
 /// The greeting and what follows are read together, and the word is cut in two.
@@ -141,12 +151,13 @@ async fn word_that_comes_right_behind_the_greeting_is_heard() {
         let (mut client, _) = listener.accept().expect("a client");
         answer_and_tell(&mut client);
     });
-    let (_, client) = unconnected(&format!("redis://{addr}"));
+    let (_, client) = unconnected(&format!("redis://{addr}"), Dialect::Redlock, "");
     client.node().ready().await.expect("it greets");
     let word = |waiter, sent| Word { waiter, sent: Moment::from_nanos(sent) };
     // Nothing more is said until the client asks for something.
     eventually("heard", async || client.heard() == [word(7, 8)]).await;
     assert_eq!(client.words().await, [word(9, 1_011)]);
+    assert_eq!(client.numbers(), [5, 6]);
 }
 
 fn answer_and_tell(client: &mut TcpStream) {
@@ -161,58 +172,66 @@ fn answer_and_tell(client: &mut TcpStream) {
     };
     let message =
         |text: &str| format!(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n{text}\r\n", text.len());
-    let whole = message("7 8 0");
-    let halves = message("9 1011 1");
+    let whole = message("7 8 0 5");
+    let halves = message("9 1011 1 6");
     let (first, second) = halves.split_at(halves.len() - 4);
     until(client, b"quorlock:inbox:");
     let greeting = "%2\r\n$2\r\nid\r\n:7\r\n$4\r\nrole\r\n$6\r\nmaster\r\n+OK\r\n\
-                    $11\r\nrun_id:fake\r\n+\r\n+\r\n+\r\n+\r\n";
+                    $11\r\nrun_id:fake\r\n+\r\n+\r\n+\r\n+\r\n+\r\n+\r\n:1\r\n";
     let subscribed = ">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
     let all = format!("{greeting}{subscribed}{whole}{first}");
     client.write_all(all.as_bytes()).expect("a listener");
     until(client, b"EVALSHA");
-    client.write_all(format!("{second}*2\r\n$4\r\nnone\r\n:0\r\n").as_bytes()).expect("a listener");
+    client
+        .write_all(format!("{second}*3\r\n$4\r\nfree\r\n:0\r\n:0\r\n").as_bytes())
+        .expect("a listener");
     until(client, b"that never comes");
 }
 
 #[tokio::test]
 async fn messages_that_make_no_sense_are_ignored_and_not_shown() {
-    let logs = Logs::new();
-    let server = RedisServer::start();
-    let (holder, (id, waiter)) = (client(&server.url()).await, unconnected(&server.url()));
-    waiter.node().ready().await.expect("up");
-    let first = holder.waiter("noise", 1);
-    assert!(first.wait(New(1), LONG).is_done().await);
-    let token = text(&server, &["GET", "noise"]);
-    for message in ["", "1 2", "x y 0", "1 2 3 4", &token, &format!("1 {token} 0")] {
-        let heard = server.command(&["PUBLISH", &format!("quorlock:inbox:{id}"), message]);
-        assert_eq!(heard, Reply::Int(1));
+    for dialect in DIALECTS {
+        let logs = Logs::new();
+        let server = RedisServer::start();
+        let (holder, (id, waiter)) =
+            (client(&server.url(), dialect).await, unconnected(&server.url(), dialect, ""));
+        waiter.node().ready().await.expect("up");
+        let first = holder.waiter("noise", 1);
+        assert!(first.wait(New(1), LONG).is_done().await);
+        let token = String::from_utf8(first.owner().token().text().to_vec()).expect("text");
+        for message in ["", "1 2 0", "x y 0 4", "1 2 3 4 5", &token, &format!("1 {token} 0 4")] {
+            let heard = server.command(&["PUBLISH", &format!("quorlock:inbox:{id}"), message]);
+            assert_eq!(heard, Reply::Int(1));
+        }
+        assert_eq!(waiter.words().await, []);
+        assert!(first.release().await);
+        is_passed_on(&holder, &waiter, "noise").await;
+        let lines = logs.lines();
+        assert_eq!(lines.iter().filter(|line| line.contains("makes no sense")).count(), 6);
+        assert!(lines.iter().all(|line| !line.contains(&token)), "{lines:?}");
     }
-    assert_eq!(waiter.words().await, []);
-    assert!(first.release().await);
-    is_passed_on(&holder, &waiter, "noise").await;
-    let lines = logs.lines();
-    assert_eq!(lines.iter().filter(|line| line.contains("makes no sense")).count(), 6);
-    assert!(lines.iter().all(|line| !line.contains(&token)), "{lines:?}");
 }
 
 /// Neither does anything about a queue: not the words, not the tickets, not the scripts.
 #[tokio::test]
 async fn nothing_that_is_said_about_a_queue_shows_a_token() {
-    let logs = Logs::new();
-    let server = RedisServer::start();
-    let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
-    let (first, second) = (holder.waiter("shown", 1), waiter.waiter("shown", 1));
-    assert!(first.wait(New(1), LONG).is_done().await);
-    let probe = second.wait(New(1), LONG);
-    let queued = probe.queued().await;
-    let tokens = [first.owner().token().text(), second.owner().token().text()];
-    let mut said = logs.lines();
-    said.push(format!("{queued:?} {probe:?} {first:?} {:?}", waiter.node()));
-    for said in said {
-        for token in &tokens {
-            let token = String::from_utf8_lossy(token);
-            assert!(!said.contains(&*token), "{said}");
+    for dialect in DIALECTS {
+        let logs = Logs::new();
+        let server = RedisServer::start();
+        let (holder, waiter) =
+            (client(&server.url(), dialect).await, client(&server.url(), dialect).await);
+        let (first, second) = (holder.waiter("shown", 1), waiter.waiter("shown", 1));
+        assert!(first.wait(New(1), LONG).is_done().await);
+        let probe = second.wait(New(1), LONG);
+        let queued = probe.queued().await;
+        let tokens = [first.owner().token().text(), second.owner().token().text()];
+        let mut said = logs.lines();
+        said.push(format!("{queued:?} {probe:?} {first:?} {:?}", waiter.node()));
+        for said in said {
+            for token in &tokens {
+                let token = String::from_utf8_lossy(token);
+                assert!(!said.contains(&*token), "{said}");
+            }
         }
     }
 }
@@ -220,7 +239,7 @@ async fn nothing_that_is_said_about_a_queue_shows_a_token() {
 #[tokio::test]
 async fn a_holder_by_other_hands_has_no_token_that_could_be_read() {
     let server = RedisServer::start();
-    let client = client(&server.url()).await;
+    let client = client(&server.url(), Dialect::Redlock).await;
     server.command(&["SET", "theirs", "0123456789abcdef", "NX", "PX", "20000"]);
     let waiter = client.waiter("theirs", 1);
     let record = waiter.wait(New(1), LONG).queued().await.record.expect("a holder");
@@ -235,90 +254,116 @@ async fn a_holder_by_other_hands_has_no_token_that_could_be_read() {
 
 #[tokio::test]
 async fn a_key_that_is_no_lock_has_no_queue() {
-    let server = RedisServer::start();
-    let client = client(&server.url()).await;
-    server.command(&["LPUSH", "list", "x"]);
-    server.command(&["SET", "long", &"x".repeat(5_000)]);
-    for (name, says) in [("list", "not a lock"), ("long", "5000 bytes")] {
-        let (kind, why) = failure(&client.waiter(name, 1)).await;
-        assert_eq!(kind, FailureKind::WrongType, "{why}");
-        assert!(why.contains(says) && !why.contains("xxx"), "{why}");
+    for dialect in DIALECTS {
+        let server = RedisServer::start();
+        let client = client(&server.url(), dialect).await;
+        server.command(&["LPUSH", "list", "x"]);
+        server.command(&["SET", "long", &"x".repeat(5_000)]);
+        for (name, says) in [("list", "not a lock"), ("long", "5000 bytes")] {
+            let (kind, why) = failure(&client.waiter(name, 1)).await;
+            assert_eq!(kind, FailureKind::WrongType, "{why}");
+            assert!(why.contains(says) && !why.contains("xxx"), "{why}");
+        }
+        assert_eq!(server.kept(), 2);
     }
-    assert_eq!(server.kept(), 2);
 }
 
 #[tokio::test]
 async fn a_queue_that_everybody_has_left_without_a_word_goes_by_itself() {
-    let server = RedisServer::start();
-    let client = client(&server.url()).await;
-    let holder = client.waiter("left", 1);
-    assert!(holder.wait(New(1), LONG).is_done().await);
-    let ends = |within: [u64; 2]| {
-        for key in ["left:quorlock:queue", "left:quorlock:waiters"] {
-            let Reply::Int(left) = server.command(&["PTTL", key]) else { panic!("no number") };
-            let left = u64::try_from(left).expect("an end");
-            assert!(left > within[0] && left <= within[1], "{key}: {left} ms, not {within:?}");
-        }
-    };
-    client.waiter("left", 2).wait(New(1), Duration::from_millis(10)).queued().await;
-    ends([1_000, 3_000]);
-    let waiter = client.waiter("left", 3);
-    waiter.wait(New(1), LONG).queued().await;
-    ends([60_000, 90_000]);
-    // Somebody with a shorter lease does not end it for the others.
-    client.waiter("left", 4).wait(New(1), Duration::from_millis(10)).queued().await;
-    ends([60_000, 90_000]);
+    for dialect in DIALECTS {
+        let server = RedisServer::start();
+        let client = client(&server.url(), dialect).await;
+        let holder = client.waiter("left", 1);
+        assert!(holder.wait(New(1), LONG).is_done().await);
+        let ends = |within: [u64; 2]| {
+            for key in ["left:quorlock:queue", "left:quorlock:waiters"] {
+                let Reply::Int(left) = server.command(&["PTTL", key]) else { panic!("no number") };
+                let left = u64::try_from(left).expect("an end");
+                assert!(left > within[0] && left <= within[1], "{key}: {left} ms, not {within:?}");
+            }
+        };
+        client.waiter("left", 2).wait(New(1), Duration::from_millis(10)).queued().await;
+        ends([1_000, 3_000]);
+        let waiter = client.waiter("left", 3);
+        waiter.wait(New(1), LONG).queued().await;
+        ends([60_000, 90_000]);
+        // Somebody with a shorter lease does not end it for the others.
+        client.waiter("left", 4).wait(New(1), Duration::from_millis(10)).queued().await;
+        ends([60_000, 90_000]);
+    }
 }
 
 #[tokio::test]
 async fn a_prefix_stands_before_the_keys_of_a_queue() {
-    let server = RedisServer::start();
-    let (_, client) = with_prefix(&server.url(), "locks:");
-    client.node().ready().await.expect("up");
-    assert!(client.waiter("mine", 1).wait(New(1), LONG).is_done().await);
-    client.waiter("mine", 2).wait(New(1), LONG).queued().await;
-    for key in ["locks:mine", "locks:mine:quorlock:queue", "locks:mine:quorlock:waiters"] {
-        assert!(exists(&server, key), "{key}");
+    for dialect in DIALECTS {
+        let server = RedisServer::start();
+        let (_, client) = unconnected(&server.url(), dialect, "locks:");
+        client.node().ready().await.expect("up");
+        assert!(client.waiter("mine", 1).wait(New(1), LONG).is_done().await);
+        client.waiter("mine", 2).wait(New(1), LONG).queued().await;
+        let beside = match dialect {
+            Dialect::Redlock => "locks:mine:quorlock:fence",
+            _ => "locks::quorlock:node",
+        };
+        let queue = ["locks:mine:quorlock:queue", "locks:mine:quorlock:waiters"];
+        for key in ["locks:mine", queue[0], queue[1], beside] {
+            assert!(exists(&server, key), "{key}");
+        }
+        assert_eq!(server.kept(), 3);
+        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(4));
     }
-    assert_eq!(server.kept(), 3);
 }
 
 #[tokio::test]
 async fn a_script_for_waiting_that_was_forgotten_is_sent_again() {
-    let server = RedisServer::start();
-    let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
-    server.command(&["SCRIPT", "FLUSH"]);
-    is_passed_on(&holder, &waiter, "forgotten").await;
-    assert_eq!(server.kept(), 0);
+    for dialect in DIALECTS {
+        let server = RedisServer::start();
+        let (holder, waiter) =
+            (client(&server.url(), dialect).await, client(&server.url(), dialect).await);
+        server.command(&["SCRIPT", "FLUSH"]);
+        is_passed_on(&holder, &waiter, "forgotten").await;
+        assert_eq!(server.kept(), 0);
+    }
 }
 
 /// The release finds its script, the request before it does not: sent again, it would come after the
 /// release, and nobody would ever take it back.
 #[tokio::test]
 async fn a_wait_that_was_taken_back_is_not_sent_again_behind_its_release() {
-    let server = RedisServer::start();
-    let (client, other) = (client(&server.url()).await, client(&server.url()).await);
-    server.command(&["SCRIPT", "FLUSH"]);
-    assert!(!owner("known again").release(other.node()).is_done().await);
-    let waiter = client.waiter("taken back", 1);
-    let waited = waiter.wait(New(1), LONG);
-    let released = waiter.owner().release(client.node());
-    assert!(!released.is_done().await);
-    assert!(
-        matches!(waited.answer().await, Answer::Failed(why) if why.kind() == FailureKind::Rejected)
-    );
-    assert_eq!(server.kept(), 0);
+    for dialect in DIALECTS {
+        let server = RedisServer::start();
+        let (client, other) =
+            (client(&server.url(), dialect).await, client(&server.url(), dialect).await);
+        server.command(&["SCRIPT", "FLUSH"]);
+        assert!(!owner("known again").release(other.node()).is_done().await);
+        let waiter = client.waiter("taken back", 1);
+        let waited = waiter.wait(New(1), LONG);
+        let released = waiter.owner().release(client.node());
+        assert!(!released.is_done().await);
+        assert!(
+            matches!(waited.answer().await, Answer::Failed(why) if why.kind() == FailureKind::Rejected)
+        );
+        assert_eq!(server.kept(), 0);
+    }
 }
 
 /// What a release with nobody waiting costs, in commands.
 #[tokio::test]
 async fn a_release_without_a_queue_looks_for_one_once() {
-    let server = RedisServer::start();
-    let client = client(&server.url()).await;
-    let plain = owner("plain");
-    assert!(plain.acquire(client.node(), LONG).is_done().await);
-    assert!(plain.release(client.node()).is_done().await);
-    assert!(!plain.release(client.node()).is_done().await);
-    let counts = ["get", "del", "zpopmin", "zrem", "hget", "hdel", "publish"];
-    assert_eq!(counts.map(|command| calls(&server, command)), [2, 1, 1, 1, 0, 0, 0]);
+    for (dialect, record) in [(Dialect::Redlock, [0, 1]), (Dialect::Strict, [1, 0])] {
+        let server = RedisServer::start();
+        let client = client(&server.url(), dialect).await;
+        let plain = owner("plain");
+        assert!(plain.acquire(client.node(), LONG).is_done().await);
+        server.command(&["CONFIG", "RESETSTAT"]);
+        assert!(plain.release(client.node()).is_done().await);
+        assert!(!plain.release(client.node()).is_done().await);
+        let counts = |commands: &[&str]| -> Vec<u64> {
+            commands.iter().map(|command| calls(&server, command)).collect()
+        };
+        assert_eq!(counts(&["set", "del"]), record, "{dialect:?}");
+        // The one that is refused looks at the record twice.
+        assert_eq!(counts(&["get", "zcard", "zrem", "time"]), [3, 1, 1, 0], "{dialect:?}");
+        assert_eq!(counts(&["zpopmin", "hget", "hdel", "publish"]), [0; 4], "{dialect:?}");
+    }
 }

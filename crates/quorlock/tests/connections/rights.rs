@@ -1,70 +1,99 @@
 //! What becomes of queues where a user has not all rights.
 
-use quorlock::node::FailureKind;
 use quorlock::node::TicketNumber::{Agreed, New};
-use quorlock_testkit::conformance::{Waiter, owner};
+use quorlock::node::{Answer, FailureKind};
+use quorlock::{Dialect, Locker};
+use quorlock_testkit::conformance::{Owner, Waiter, owner};
 use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
 
-use crate::exists;
 use crate::logs::Logs;
 use crate::queues::{LONG, client, failure};
+use crate::{DIALECTS, is_held, patient};
 
 /// A user with the rights that locks need, queues apart, and some more.
-fn url_of_user(server: &RedisServer, more: &[&str]) -> String {
+fn url_of_user(server: &RedisServer, dialect: Dialect, more: &[&str]) -> String {
     let rights = "on >wonderland ~* +hello +info +client|kill +select +set +get +del +pttl +pexpire \
                   +type +eval +evalsha +script|load";
     let mut command = vec!["ACL", "SETUSER", "alice", "resetchannels"];
     command.extend(rights.split_whitespace());
+    if dialect == Dialect::Strict {
+        command.push("+time");
+    }
     command.extend(more);
     assert_eq!(server.command(&command), Reply::Simple("OK".into()));
     format!("redis://alice:wonderland@{}", server.addr())
 }
 
-const QUEUE_RIGHTS: [&str; 8] =
-    ["+zadd", "+zrange", "+zscore", "+zpopmin", "+zrem", "+hset", "+hget", "+hdel"];
+const QUEUE_RIGHTS: [&str; 9] =
+    ["+zadd", "+zcard", "+zrange", "+zscore", "+zpopmin", "+zrem", "+hset", "+hget", "+hdel"];
 
-#[tokio::test]
-async fn whoever_may_not_listen_asks_again_instead() {
-    let logs = Logs::new();
-    let server = RedisServer::start();
-    let mut rights = QUEUE_RIGHTS.to_vec();
-    rights.extend(["+publish", "+subscribe"]);
-    let url = url_of_user(&server, &rights);
-    let (deaf, other) = (client(&url).await, client(&server.url()).await);
-    let (first, second) = (other.waiter("deaf", 1), deaf.waiter("deaf", 1));
-    assert!(first.wait(New(1), LONG).is_done().await);
-    let queued = second.wait(New(1), LONG).queued().await;
-    assert!(!queued.told && queued.record.is_some());
-    assert!(first.release().await);
-    assert!(second.wait(New(1), LONG).is_done().await, "it is free, and not kept for the deaf");
-    assert!(second.owner().extend(deaf.node(), LONG).is_done().await);
-    assert!(second.release().await);
-    assert_eq!(server.kept(), 0);
-
-    server.command(&["CLIENT", "KILL", "USER", "alice"]);
-    eventually("back", async || deaf.interruptions() == 1).await;
-    let warnings = || logs.lines().into_iter().filter(|line| line.contains("word of grants"));
-    assert_eq!(warnings().count(), 1, "once is enough: {:?}", logs.lines());
-    assert!(logs.warns_of("&quorlock:inbox:*"), "{:?}", logs.lines());
+/// A user who may do everything, but with these keys alone.
+fn url_with_keys(server: &RedisServer, keys: &[&str]) -> String {
+    let mut command = vec!["ACL", "SETUSER", "bob", "on", ">builder", "+@all", "&*"];
+    command.extend(keys);
+    assert_eq!(server.command(&command), Reply::Simple("OK".into()));
+    format!("redis://bob:builder@{}", server.addr())
 }
 
 #[tokio::test]
+async fn whoever_may_not_listen_asks_again_instead() {
+    for dialect in DIALECTS {
+        let logs = Logs::new();
+        let server = RedisServer::start();
+        let mut rights = QUEUE_RIGHTS.to_vec();
+        rights.extend(["+publish", "+subscribe"]);
+        let url = url_of_user(&server, dialect, &rights);
+        let (deaf, other) = (client(&url, dialect).await, client(&server.url(), dialect).await);
+        let (first, second) = (other.waiter("deaf", 1), deaf.waiter("deaf", 1));
+        assert!(first.wait(New(1), LONG).is_done().await);
+        let queued = second.wait(New(1), LONG).queued().await;
+        assert!(!queued.told && queued.record.is_some());
+        assert!(first.release().await);
+        assert!(second.wait(New(1), LONG).is_done().await, "it is free, and not kept for the deaf");
+        assert!(second.owner().extend(deaf.node(), LONG).is_done().await);
+        assert!(second.release().await);
+        assert_eq!(server.kept(), 0);
+
+        server.command(&["CLIENT", "KILL", "USER", "alice"]);
+        eventually("back", async || deaf.interruptions() == 1).await;
+        let warnings = || logs.lines().into_iter().filter(|line| line.contains("word of grants"));
+        assert_eq!(warnings().count(), 1, "once is enough: {:?}", logs.lines());
+        assert!(logs.warns_of("&quorlock:inbox:*"), "{:?}", logs.lines());
+    }
+}
+
+/// Neither the commands of queues, nor their keys. In the redlock dialect the number lies in a key of
+/// its own: who has no right to that locks without.
+#[tokio::test]
 async fn whoever_has_no_rights_to_queues_locks_and_releases_all_the_same() {
+    for dialect in DIALECTS {
+        let server = RedisServer::start();
+        let url = url_of_user(&server, dialect, &[]);
+        locks_and_releases(&server, &url, dialect, &owner("plain")).await;
+    }
     let server = RedisServer::start();
-    let (limited, other) = (client(&url_of_user(&server, &[])).await, client(&server.url()).await);
-    let plain = owner("plain");
+    let url = url_with_keys(&server, &["~plain", "~:quorlock:node"]);
+    locks_and_releases(&server, &url, Dialect::Strict, &owner("plain")).await;
+    let server = RedisServer::start();
+    let url = url_with_keys(&server, &["~plain"]);
+    let unnumbered = owner("plain").without_number();
+    locks_and_releases(&server, &url, Dialect::Redlock, &unnumbered).await;
+}
+
+async fn locks_and_releases(server: &RedisServer, url: &str, dialect: Dialect, plain: &Owner) {
+    let (limited, other) = (client(url, dialect).await, client(&server.url(), dialect).await);
     assert!(plain.acquire(limited.node(), LONG).is_done().await);
     assert!(plain.extend(limited.node(), LONG).is_done().await);
     assert!(plain.release(limited.node()).is_done().await);
     assert!(!plain.release(limited.node()).is_done().await);
-    assert!(!exists(&server, "plain"));
+    assert!(!is_held(server, "plain"));
 
     // Not even from what others have queued up for: they find it free when they ask again.
     assert!(plain.acquire(limited.node(), LONG).is_done().await);
     let waiter = other.waiter("plain", 1);
     let number = waiter.wait(New(1), LONG).queued().await.number;
     assert!(plain.release(limited.node()).is_done().await);
-    assert!(!exists(&server, "plain"));
+    assert!(!is_held(server, "plain"));
     assert!(waiter.wait(Agreed(number), LONG).is_done().await);
 
     let (kind, why) = failure(&limited.waiter("plain", 1)).await;
@@ -74,61 +103,96 @@ async fn whoever_has_no_rights_to_queues_locks_and_releases_all_the_same() {
     assert_eq!(server.kept(), 0);
 }
 
+/// Nor does anybody else find the lock taken for it.
+#[tokio::test]
+async fn whoever_has_no_right_to_numbers_is_told_so_and_leaves_nothing_behind() {
+    let server = RedisServer::start();
+    let url = url_with_keys(&server, &["~plain"]);
+    let limited = client(&url, Dialect::Redlock).await;
+    let Answer::Failed(why) = owner("plain").acquire(limited.node(), LONG).answer().await else {
+        panic!("a number without the right to it");
+    };
+    assert_eq!(why.kind(), FailureKind::Unfit, "{why}");
+    assert!(why.to_string().contains("~NAME*"), "{why}");
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+
+    let locker = patient().nodes([&url]).connect().await.expect("a locker");
+    let text = locker.try_lock("plain").await.expect_err("no number").to_string();
+    assert!(text.contains("give the user these rights") && text.contains("~NAME*"), "{text}");
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+    let locker = patient().nodes([&url]).fences(false).connect().await.expect("a locker");
+    let guard = locker.try_lock("plain").await.expect("free");
+    guard.extend().await.expect("extended");
+    guard.release().await.expect("released");
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+}
+
+/// Of all that the strict dialect needs, the mark of the server is easily forgotten.
+#[tokio::test]
+async fn whoever_has_no_right_to_the_mark_of_the_server_is_told_so_and_leaves_nothing_behind() {
+    let server = RedisServer::start();
+    let limited = client(&url_with_keys(&server, &["~plain*"]), Dialect::Strict).await;
+    let Answer::Failed(why) = owner("plain").acquire(limited.node(), LONG).answer().await else {
+        panic!("a vote of a server that may have forgotten others");
+    };
+    assert_eq!(why.kind(), FailureKind::Unfit, "{why}");
+    assert!(why.to_string().contains("~:quorlock:node"), "{why}");
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+}
+
 /// It cannot tell anybody of a grant, so it must not make one, nor empty the queue.
 #[tokio::test]
 async fn whoever_may_not_tell_others_leaves_the_lock_free_and_the_queue_alone() {
-    let server = RedisServer::start();
-    let mute = client(&url_of_user(&server, &QUEUE_RIGHTS)).await;
-    let other = client(&server.url()).await;
-    let holder = mute.waiter("mute", 1);
-    assert!(holder.wait(New(1), LONG).is_done().await);
-    let waiters = [1, 2, 3].map(|waiter| other.waiter("mute", waiter));
-    for waiter in &waiters {
-        waiter.wait(New(1), LONG).queued().await;
+    for dialect in DIALECTS {
+        let server = RedisServer::start();
+        let mute = client(&url_of_user(&server, dialect, &QUEUE_RIGHTS), dialect).await;
+        let other = client(&server.url(), dialect).await;
+        let holder = mute.waiter("mute", 1);
+        assert!(holder.wait(New(1), LONG).is_done().await);
+        let waiters = [1, 2, 3].map(|waiter| other.waiter("mute", waiter));
+        for waiter in &waiters {
+            waiter.wait(New(1), LONG).queued().await;
+        }
+        assert!(holder.release().await);
+        assert!(!is_held(&server, "mute"));
+        assert_eq!(other.words().await, []);
+        let queue = |member: &Waiter<'_>| {
+            let token = member.owner().token().text().to_vec();
+            let command: [&[u8]; 3] = [b"ZSCORE", b"mute:quorlock:queue", &token];
+            server.command(&command) != Reply::Bulk(None)
+        };
+        assert_eq!([queue(&waiters[1]), queue(&waiters[2])], [true, true]);
+        let (kind, why) = failure(&holder).await;
+        assert!(kind == FailureKind::Unfit && why.contains("+publish"), "{why}");
+        assert!(!is_held(&server, "mute"), "a grant that nobody knows of");
     }
-    assert!(holder.release().await);
-    assert!(!exists(&server, "mute"));
-    assert_eq!(other.words().await, []);
-    let queue = |member: &Waiter<'_>| {
-        let token = member.owner().token().text().to_vec();
-        let command: [&[u8]; 3] = [b"ZSCORE", b"mute:quorlock:queue", &token];
-        server.command(&command) != Reply::Bulk(None)
-    };
-    assert_eq!([queue(&waiters[1]), queue(&waiters[2])], [true, true]);
-    let (kind, why) = failure(&holder).await;
-    assert!(kind == FailureKind::Unfit && why.contains("+publish"), "{why}");
-    assert!(!exists(&server, "mute"), "a grant that nobody knows of");
 }
 
 /// What lies beside a lock needs no more rights than the lock; a list does.
 #[tokio::test]
 async fn whoever_has_few_rights_leaves_notes_and_looks_but_gets_no_list() {
-    let server = RedisServer::start();
-    let limited = client(&url_of_user(&server, &[])).await;
-    let (node, holder) = (limited.node(), owner("noted"));
-    assert!(holder.acquire(node, LONG).is_done().await);
-    assert!(holder.describe(node, "Anna").is_done().await);
-    let seen = holder.looked(node).await;
-    assert_eq!((seen.note.as_deref(), seen.waiters), (Some("Anna"), None));
+    for dialect in DIALECTS {
+        let server = RedisServer::start();
+        let limited = client(&url_of_user(&server, dialect, &[]), dialect).await;
+        let (node, holder) = (limited.node(), owner("noted"));
+        assert!(holder.acquire(node, LONG).is_done().await);
+        assert!(holder.describe(node, "Anna").is_done().await);
+        let seen = holder.looked(node).await;
+        assert_eq!((seen.note.as_deref(), seen.waiters), (Some("Anna"), None));
 
-    let locker = quorlock::Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
-        .nodes([url_of_user(&server, &[])])
-        .connect()
-        .await;
-    let refused = locker.expect("a locker").list().await.expect_err("it may not scan").to_string();
-    assert!(refused.contains("+scan"), "{refused}");
-    let locker = quorlock::Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
-        .nodes([url_of_user(&server, &["+scan"])]);
-    let hidden = locker.connect().await.expect("a locker").list().await.expect("a list");
-    assert!(hidden.is_empty(), "what it may not read is not shown");
-    let locker = quorlock::Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
-        .nodes([url_of_user(&server, &["+getrange"])]);
-    let listed = locker.connect().await.expect("a locker").list().await.expect("a list");
-    assert_eq!(listed.len(), 1);
+        let list = async |right: &[&str]| {
+            let builder = Locker::builder().dialect(dialect);
+            let locker = builder.nodes([url_of_user(&server, dialect, right)]).connect().await;
+            locker.expect("a locker").list().await
+        };
+        let refused = list(&[]).await.expect_err("it may not scan").to_string();
+        assert!(refused.contains("+scan"), "{refused}");
+        let hidden = list(&["+scan"]).await.expect("a list");
+        assert!(hidden.is_empty(), "what it may not read is not shown");
+        let listed = list(&["+getrange"]).await.expect("a list");
+        assert_eq!(listed.len(), 1);
 
-    assert!(owner("noted").take_from(holder.holder(), node).is_done().await);
-    assert_eq!(server.kept(), 0);
+        assert!(owner("noted").take_from(holder.holder(), node).is_done().await);
+        assert_eq!(server.kept(), 0);
+    }
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use quorlock::{Builder, Error, Locker};
-use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually, servers};
+use quorlock_testkit::{RedisServer, eventually_async as eventually, servers};
 use tokio::net::TcpSocket;
 
 use crate::{patient, trouble};

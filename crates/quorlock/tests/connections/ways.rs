@@ -1,10 +1,10 @@
 //! The ways to a server: sockets, TLS, passwords, users, databases.
 
-use quorlock::Error;
+use quorlock::{Dialect, Error};
 use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually};
 
 use crate::queues::{client, is_passed_on};
-use crate::{calls, exists, info, patient, text, trouble, works};
+use crate::{DIALECTS, calls, exists, info, patient, trouble, works};
 
 #[tokio::test]
 async fn a_server_behind_a_unix_socket_is_a_node() {
@@ -71,7 +71,8 @@ async fn a_password_may_have_any_characters() {
 }
 
 /// Reads the rights out of the remedy, and gives them and no others.
-async fn follow_the_remedy(server: &RedisServer) {
+async fn follow_the_remedy(server: &RedisServer, dialect: Dialect) {
+    let patient = || patient().dialect(dialect).trust_new_nodes(true);
     let acl = |rule: &str| server.command(&["ACL", "SETUSER", "alice", rule]);
     for rule in ["on", ">wonderland", "~works*", "~looked*"] {
         assert_eq!(acl(rule), Reply::Simple("OK".into()));
@@ -80,13 +81,19 @@ async fn follow_the_remedy(server: &RedisServer) {
     let error = patient().nodes([&url]).connect().await.expect_err("a user without rights");
     let text = error.to_string();
     assert!(text.contains("NOPERM") && !text.contains("wonderland"), "{text}");
-    for right in text.split_whitespace().filter(|word| word.starts_with(['+', '&'])) {
+    let mut rights: Vec<_> =
+        text.split_whitespace().filter(|word| word.starts_with(['+', '&'])).collect();
+    if dialect == Dialect::Strict {
+        rights.extend(text.split_whitespace().filter(|word| word.starts_with("~:")));
+    }
+    for right in rights {
         assert_eq!(acl(right.trim_end_matches(',')), Reply::Simple("OK".into()), "{right}");
     }
     server.command(&["ACL", "LOG", "RESET"]);
     let locker = patient().nodes([&url]).connect().await.expect("a user with rights");
     works(&locker, server).await;
-    is_passed_on(&client(&url).await, &client(&url).await, "works in turn").await;
+    assert_eq!(locker.list().await.expect("a list").len(), 0);
+    is_passed_on(&client(&url, dialect).await, &client(&url, dialect).await, "works in turn").await;
 
     // A connection that breaks is ended on the server by the next one, which needs a right as well.
     let killed = calls(server, "client|kill");
@@ -99,7 +106,9 @@ async fn follow_the_remedy(server: &RedisServer) {
 
 #[tokio::test]
 async fn a_user_with_the_rights_that_the_remedy_names_can_do_everything() {
-    follow_the_remedy(&RedisServer::start()).await;
+    for dialect in DIALECTS {
+        follow_the_remedy(&RedisServer::start(), dialect).await;
+    }
 }
 
 #[tokio::test]
@@ -108,7 +117,9 @@ async fn a_user_of_valkey_with_the_rights_that_the_remedy_names_can_do_everythin
         eprintln!("skipped: QUORLOCK_TEST_VALKEY does not name a server");
         return;
     };
-    follow_the_remedy(&RedisServer::builder().program(program).start()).await;
+    for dialect in DIALECTS {
+        follow_the_remedy(&RedisServer::builder().program(&program).start(), dialect).await;
+    }
 }
 
 #[tokio::test]
@@ -117,12 +128,13 @@ async fn locks_lie_in_the_database_of_the_url() {
     let url = format!("{}/3", server.url());
     let locker = patient().nodes([&url]).connect().await.expect("a locker");
     let guard = locker.try_lock("numbered").await.expect("free");
-    assert_eq!(info(&server, "keyspace", "db3", "keys"), 1);
+    assert_eq!(info(&server, "keyspace", "db3", "keys"), 2, "the record and its number");
     assert!(!exists(&server, "numbered"), "it is in database 0");
     let status = locker.inspect("numbered").await.expect("a status");
     assert_eq!(status.nodes[0].node, url);
     guard.release().await.expect("released");
-    assert!(!text(&server, &["INFO", "keyspace"]).contains("db3"));
+    assert_eq!(info(&server, "keyspace", "db3", "keys"), 1, "the number stays");
+    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "nothing is in database 0");
 }
 
 #[tokio::test]

@@ -86,7 +86,7 @@ async fn a_file_of_something_else_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn a_file_of_another_version_is_refused() {
-    for (version, remedy) in [(3, "newest program"), (1, "end the older programs")] {
+    for (version, remedy) in [(4, "newest program"), (2, "end the older programs")] {
         let place = Place::new();
         place.locker().await;
         place.sql().pragma_update(None, "user_version", version).unwrap();

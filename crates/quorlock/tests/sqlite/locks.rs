@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use quorlock::node::{self, Answer, ClientId, Holder, Node};
+use quorlock::node::{self, Answer, ClientId, Holder, Node, Proposal};
 use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
 use quorlock::{Error, Settings};
 use quorlock_testkit::conformance::owner;
@@ -136,8 +136,10 @@ async fn many_callers_share_one_node() {
     for caller in callers {
         caller.await.unwrap();
     }
-    let left: i64 =
-        place.sql().query_row("SELECT count(*) FROM lock", [], |row| row.get(0)).unwrap();
+    let left: i64 = place
+        .sql()
+        .query_row("SELECT count(*) FROM lock WHERE token != x''", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(left, 0);
 }
 
@@ -168,6 +170,9 @@ async fn the_file_shows_whose_record_it_is() {
     assert_eq!(locker.inspect("a").await.unwrap().holder(), Some(Holder::of(&token)));
 }
 
+/// How long a record that has ended stays for its number.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 #[tokio::test]
 async fn dead_records_do_not_pile_up() {
     let place = Place::new();
@@ -176,9 +181,13 @@ async fn dead_records_do_not_pile_up() {
         place.sql().query_row("SELECT count(*) FROM lock", [], |row| row.get(0)).unwrap()
     };
     for number in 0..3_000 {
-        assert!(owner(format!("dead/{number}")).acquire(&node, LONG).is_done().await);
+        let dead = owner(format!("dead/{number}"));
+        assert!(dead.acquire(&node, LONG).is_done().await);
+        if number % 2 == 0 {
+            assert!(dead.release(&node).is_done().await);
+        }
     }
-    clock.pass(LONG);
+    clock.pass(LONG + DAY);
     let mut before = count();
     for number in 0..3_000 {
         assert!(owner(format!("alive/{number}")).acquire(&node, LONG).is_done().await);
@@ -196,17 +205,47 @@ async fn a_short_lived_process_leaves_fewer_dead_records_than_it_finds() {
     let count = || -> i64 {
         place.sql().query_row("SELECT count(*) FROM lock", [], |row| row.get(0)).unwrap()
     };
-    let (node, clock) = node_with_clock(&place).await;
+    let (node, _) = node_with_clock(&place).await;
     for number in 0..700 {
         assert!(owner(format!("dead/{number}")).acquire(&node, LONG).is_done().await);
     }
-    clock.pass(2 * LONG);
     for number in 0..2 {
         let (node, later) = node_with_clock(&place).await;
-        later.pass(2 * LONG);
+        later.pass(2 * LONG + DAY);
         assert!(owner(format!("single/{number}")).acquire(&node, LONG).is_done().await);
     }
     assert!(count() < 700 - 500, "{}", count());
+}
+
+/// Whatever else is swept out of the file meanwhile.
+#[tokio::test]
+async fn a_number_is_remembered_for_a_day_after_the_end_of_its_record() {
+    let place = Place::new();
+    let (node, clock) = node_with_clock(&place).await;
+    let first = Proposal { least: 1_000, block: 1 };
+    let next = async |name| {
+        let wants = Proposal { least: 1, block: 1 };
+        owner(name).acquire_numbered(&node, LONG, wants).number().await
+    };
+    for name in ["released", "run out"] {
+        let number = owner(name).acquire_numbered(&node, LONG, first).number().await;
+        assert_eq!(number, 1_000);
+    }
+    let released = owner("released");
+    clock.pass(LONG);
+    assert_eq!(released.acquire_numbered(&node, LONG, first).number().await, 1_001);
+    assert!(released.release(&node).is_done().await);
+    let many = async |what: &str| {
+        for number in 0..600 {
+            assert!(owner(format!("{what}/{number}")).acquire(&node, LONG).is_done().await);
+        }
+    };
+    clock.pass(DAY - Duration::from_nanos(1));
+    many("a day").await;
+    assert_eq!([next("released").await, next("run out").await], [1_002, 1_001]);
+    clock.pass(LONG + DAY);
+    many("another day").await;
+    assert_eq!([next("released").await, next("run out").await], [1, 1]);
 }
 
 #[tokio::test]
@@ -217,7 +256,7 @@ async fn a_node_that_is_dropped_finishes_what_it_was_asked() {
     let answers: Vec<_> = owners.iter().map(|owner| owner.acquire(&node, LONG)).collect();
     drop(node);
     for answer in answers {
-        assert!(matches!(answer.answer().await, Answer::Done));
+        assert!(matches!(answer.answer().await, Answer::Granted { .. }));
     }
     eventually("the file is closed", || {
         let open = std::fs::read_dir("/proc/self/fd").unwrap();

@@ -1,5 +1,7 @@
 //! The numbers of holders.
 
+#![expect(clippy::missing_panics_doc, reason = "that is what a case is for")]
+
 use std::sync::Arc;
 
 use quorlock::node::{Proposal, TicketNumber};

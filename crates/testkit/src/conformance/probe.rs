@@ -27,11 +27,11 @@ pub struct Probe {
 
 #[derive(Debug, Clone)]
 enum Ask {
-    Acquire(Duration, Proposal),
+    Acquire(Duration, Option<Proposal>),
     Confirm(u64),
     Extend(Duration),
     Release(u64),
-    Wait { ttl: Duration, ticket: Ticket, yielding: bool },
+    Wait { ttl: Duration, ticket: Ticket, yielding: bool, proposal: Option<Proposal> },
     Inspect,
     Describe(String),
     Break(Holder),
@@ -46,11 +46,12 @@ fn wall_us() -> u64 {
     u64::try_from(wall.as_micros()).expect("before the year 500000")
 }
 
-/// An owner of records: a name and a token.
+/// An owner of records: a name and a token, and whether it wants a number.
 #[derive(Debug, Clone)]
 pub struct Owner {
     name: Name,
     token: Token,
+    proposal: Option<Proposal>,
 }
 
 /// A new owner of `name`.
@@ -60,13 +61,19 @@ pub struct Owner {
 #[must_use]
 pub fn owner(name: impl AsRef<[u8]>) -> Owner {
     let name = Name::new(name).expect("a name for a lock");
-    Owner { name, token: Token::random(&TokioRuntime::current()) }
+    Owner { name, token: Token::random(&TokioRuntime::current()), proposal: Some(PROPOSAL) }
 }
 
 impl Owner {
+    /// The same owner, who wants no number.
+    #[must_use]
+    pub fn without_number(self) -> Self {
+        Self { proposal: None, ..self }
+    }
+
     /// Asks `node` for the name.
     pub fn acquire(&self, node: &Arc<dyn Node>, ttl: Duration) -> Arc<Probe> {
-        self.acquire_numbered(node, ttl, PROPOSAL)
+        self.ask(node, Ask::Acquire(ttl, self.proposal))
     }
 
     /// The same with a wish for numbers.
@@ -76,7 +83,7 @@ impl Owner {
         ttl: Duration,
         proposal: Proposal,
     ) -> Arc<Probe> {
-        self.ask(node, Ask::Acquire(ttl, proposal))
+        self.ask(node, Ask::Acquire(ttl, Some(proposal)))
     }
 
     /// Asks `node` to stand at a number.
@@ -107,7 +114,7 @@ impl Owner {
         ticket: Ticket,
         yielding: bool,
     ) -> Arc<Probe> {
-        self.ask(node, Ask::Wait { ttl, ticket, yielding })
+        self.ask(node, Ask::Wait { ttl, ticket, yielding, proposal: self.proposal })
     }
 
     /// The same, as if it had been sent at another time.
@@ -118,7 +125,8 @@ impl Owner {
         ttl: Duration,
         ticket: Ticket,
     ) -> Arc<Probe> {
-        self.ask_sent_at(sent, node, Ask::Wait { ttl, ticket, yielding: false })
+        let proposal = self.proposal;
+        self.ask_sent_at(sent, node, Ask::Wait { ttl, ticket, yielding: false, proposal })
     }
 
     /// Asks `node` who holds the name.
@@ -276,15 +284,15 @@ impl Round for Probe {
     fn request(&self, _node: usize) -> Request<'_> {
         let token = &self.token;
         let verb = match self.ask {
-            Ask::Acquire(ttl, proposal) => Verb::Acquire { token, ttl, proposal: Some(proposal) },
+            Ask::Acquire(ttl, proposal) => Verb::Acquire { token, ttl, proposal },
             Ask::Confirm(number) => Verb::Confirm { token, number },
             Ask::Extend(ttl) => Verb::Extend { token, ttl, heal: None },
             Ask::Release(next) => {
                 let until = Some(self.sent.after(Duration::from_secs(60)));
                 Verb::Release { token, until, next }
             }
-            Ask::Wait { ttl, ticket, yielding } => {
-                Verb::Wait { token, ttl, ticket, yielding, proposal: Some(PROPOSAL) }
+            Ask::Wait { ttl, ticket, yielding, proposal } => {
+                Verb::Wait { token, ttl, ticket, yielding, proposal }
             }
             Ask::Inspect => Verb::Inspect,
             Ask::Describe(ref note) => {

@@ -88,7 +88,7 @@ pub(super) async fn connect(
         wire.reply(|_| ()).await?;
     }
     // But without any right to scripts nothing can be released.
-    wire.reply(|ran| refuse_error(&ran)).await??;
+    wire.reply(|ran| check_scripts(&ran)).await??;
     // A user without the right to it still locks: waiters ask again then.
     let told = wire.subscribed().await?;
     if let Some(old) = predecessor.filter(|old| old.run_id == run_id)
@@ -166,6 +166,17 @@ pub(super) fn refuse_error(reply: &Value<'_>) -> Result<(), Failure> {
     match reply {
         Value::Error(text) => Err(rejected(text)),
         _ => Ok(()),
+    }
+}
+
+/// Whether a script has run.
+fn check_scripts(ran: &Value<'_>) -> Result<(), Failure> {
+    match ran {
+        Value::Error(text) if text.starts_with(b"ERR unknown command") => Err(Failure::new(
+            FailureKind::Unfit,
+            "does not know EVAL, and locks need scripts; let it have EVAL and EVALSHA by these names",
+        )),
+        ran => refuse_error(ran),
     }
 }
 
@@ -341,4 +352,28 @@ async fn write_all(write: &WriteHalf, mut bytes: &[u8]) -> io::Result<()> {
 
 fn broke(error: &dyn std::fmt::Display) -> Failure {
     Failure::new(FailureKind::Unreachable, format!("the greeting failed: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_are_too_old_are_refused() {
+        let check = |version| check_version(&format!("# Server\r\nredis_version:{version}\r\n"));
+        for new in ["6.2.0", "6.2", "7.0.15", "7.2.4", "10.0.1", "255.255.255"] {
+            check(new).expect("new enough");
+        }
+        for old in ["6.0.16", "5.0.14", "2.8.4", "6", ""] {
+            let failure = check(old).unwrap_err();
+            assert_eq!(failure.kind(), FailureKind::Unfit);
+            let text = failure.to_string();
+            assert!(
+                text.contains(&format!("Redis {old};")) && text.contains("6.2 or later"),
+                "{text}"
+            );
+        }
+        // Whoever does not say it is known by what it can do.
+        check_version("# Server\r\n").expect("nothing against it");
+    }
 }

@@ -14,6 +14,10 @@ pub(super) fn rejected(error: &[u8]) -> Failure {
         code => code,
     };
     let (kind, remedy) = match code {
+        "WRONGTYPE" if said.ends_with("dialect") => (
+            FailureKind::WrongType,
+            "all clients of a lock have to use one dialect; choose that, or another name or a prefix",
+        ),
         "WRONGTYPE" => (
             FailureKind::WrongType,
             "the key is in use for something that is not a lock; choose another name or a prefix",
@@ -25,8 +29,9 @@ pub(super) fn rejected(error: &[u8]) -> Failure {
             "give the user these rights: +hello +info +client|kill +select +set +get +del +pttl \
              +pexpire +type +time +eval +evalsha +script|load, for waiting in turn also +subscribe \
              +publish +zadd +zcard +zrange +zscore +zpopmin +zrem +hset +hget +hdel &quorlock:inbox:*, for \
-             lists +scan +getrange, and the keys of the locks with all that start like them, as in ~NAME*, \
-             and in the strict dialect the mark of the node, ~PREFIX:quorlock:node",
+             lists +scan +getrange, and the keys of the locks with all that start like them, as in ~NAME*; \
+             in the strict dialect also the mark of the server, ~:quorlock:node or with the prefix \
+             before it, as in ~PREFIX:quorlock:node",
         ),
         "READONLY" => (FailureKind::Unfit, "it is a replica; name its primary instead"),
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => {

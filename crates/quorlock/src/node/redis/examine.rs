@@ -161,6 +161,11 @@ fn describe(examination: &mut Examination, info: &str) {
     if let Some(policy) = field(info, "maxmemory_policy") {
         examination.text("maxmemory_policy", policy);
     }
+    // In seconds, with a fraction.
+    let cpu = ["used_cpu_user", "used_cpu_sys"].map(|key| field(info, key)?.parse::<f64>().ok());
+    if let [Some(user), Some(system)] = cpu {
+        examination.number("cpu_used_us", ((user + system) * 1e6) as i64);
+    }
 }
 
 struct Sample {

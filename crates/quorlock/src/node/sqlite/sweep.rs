@@ -1,7 +1,7 @@
 //! Removing what nobody will come back for: records that have ended, tickets of the killed.
 //!
-//! A record that is released goes at once. What a killed process leaves behind is found by walking
-//! through the file, a stretch at a time, round and round.
+//! A record that has ended stays for its number, for a day. Then it is found, as is what a killed process
+//! leaves behind, by walking through the file, a stretch at a time, round and round.
 
 use std::time::Duration;
 

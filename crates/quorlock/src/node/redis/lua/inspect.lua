@@ -21,9 +21,9 @@ local kind = redis.call('TYPE', lock).ok
 if kind ~= 'none' and kind ~= 'string' then
   return {kind}
 end
-local owner, err = read(lock)
+local owner, err, what = read(lock)
 if err then
-  return err
+  return what and {what} or err
 end
 if not owner or not is_live() then
   return {'free', waiters(), quarantine_ms()}

@@ -14,7 +14,7 @@ local function may_pass_on() return true end
 local function now_us() return '0' end
 local function quarantine_ms() return 0 end
 
--- The holder's token, or false; and an error if the key holds something else.
+-- The holder's token, or false; and an error if the key holds something else, and what, if that is known.
 local function read(lock)
   local owner = redis.pcall('GET', lock)
   if type(owner) == 'table' then
@@ -22,7 +22,12 @@ local function read(lock)
   end
   -- No token is so long, and a text of any size would fill the connection.
   if owner and #owner > 1024 then
-    return false, redis.error_reply('WRONGTYPE it holds a string of ' .. #owner .. ' bytes')
+    local what = 'string of ' .. #owner .. ' bytes'
+    return false, redis.error_reply('WRONGTYPE it holds a ' .. what), what
+  end
+  -- Even a free one stays for a day, and would be waited for.
+  if owner and owner:sub(1, 9) == 'quorlock ' then
+    return false, redis.error_reply('WRONGTYPE it holds a lock of the strict dialect')
   end
   return owner
 end

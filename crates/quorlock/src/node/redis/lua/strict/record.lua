@@ -101,8 +101,12 @@ local function vote_refusal()
   end
 end
 
--- A release has no vote of its own to cast. But whom it passes the lock on to gets one.
+-- A release has no vote of its own to cast. But whom it passes the lock on to gets one, and none is cast by
+-- a clock that cannot be relied upon: the time without votes would begin or end too early by it.
 local function may_pass_on()
+  if clock_refusal() then
+    return false
+  end
   local from, others = voting()
   return not others and now() >= from
 end
@@ -118,8 +122,11 @@ local function read(lock)
   end
   if record then
     local c, x, token = record:match(RECORD)
-    if not c then
-      return false, redis.error_reply('WRONGTYPE it holds a string that is no lock of this dialect')
+    -- No token is so long, and a text of any size would fill the connection.
+    if not c or #token > 1024 then
+      local what = record:sub(1, 3) == 'ql:' and 'a lock of the redlock dialect'
+        or 'a string of ' .. #record .. ' bytes that is no lock of this dialect'
+      return false, redis.error_reply('WRONGTYPE it holds ' .. what)
     end
     number, expiry, owner = tonumber(c), tonumber(x), token
   end
@@ -128,7 +135,14 @@ end
 
 local function write(lock)
   local record = string.format('quorlock %.0f %.0f %s', number, expiry, owner)
-  redis.call('SET', lock, record, 'PX', KEPT_MS)
+  if redis.pcall('SET', lock, record, 'PX', KEPT_MS).err then
+    -- A server whose memory is full refuses the first thing that a script stores, but not what follows a
+    -- change that takes no room. What is held must not be lost for that, nor stay held after its release.
+    if redis.call('GET', lock) then
+      redis.call('PEXPIRE', lock, KEPT_MS)
+    end
+    redis.call('SET', lock, record, 'PX', KEPT_MS)
+  end
 end
 
 -- How long the record lasts, in ms.
@@ -155,13 +169,10 @@ end
 
 -- Makes it a token's whoever's it is, for so long. A request that was seen at `seen_us` by this clock is
 -- what its holder counts from: the record must not end before that one's time is over, though the
--- clock has been set back. Nor does it count from now if that cannot be relied upon. Returns the number.
+-- clock has been set back. Returns the number.
 local function take(lock, token, ttl_ms, least, block, seen_us)
   local ttl_us = tonumber(ttl_ms) * 1000
-  local from = now()
-  if seen_us then
-    from = clock_refusal() and tonumber(seen_us) or math.max(from, tonumber(seen_us))
-  end
+  local from = math.max(now(), tonumber(seen_us or 0))
   number = math.max(number + 1, least) + math.max(block, 1) - 1
   expiry, owner = from + ttl_us, token
   write(lock)

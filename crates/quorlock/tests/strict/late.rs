@@ -1,0 +1,82 @@
+//! A request that arrives late is not looked at: whoever sent it may have stopped counting on it.
+
+use std::time::{Duration, Instant};
+
+use quorlock::Dialect;
+use quorlock::node::{Answer, FailureKind};
+use quorlock_testkit::conformance::owner;
+use quorlock_testkit::{Proxy, eventually_async as eventually};
+
+use crate::world::{TTL, World, is_held, scripts_run};
+use crate::{BOTH, NAME};
+
+/// How late a request may be in the test of the network.
+const SHORT: Duration = Duration::from_millis(20);
+
+#[tokio::test]
+async fn one_that_the_network_has_delayed_leaves_nothing_behind() {
+    for dialect in BOTH {
+        let world = World::new(dialect).await;
+        let way = Proxy::in_front_of(world.servers[0].addr());
+        let node = world.node_with(&way.url(), |settings| settings.clock_ahead = SHORT).await;
+        way.hang(true);
+        let (sent, asked) = (Instant::now(), owner(NAME).acquire(&node, TTL));
+        eventually("it is on its way", async || way.held() > 0 && sent.elapsed() > 2 * SHORT).await;
+        way.hang(false);
+        match (dialect, asked.answer().await) {
+            (Dialect::Strict, Answer::Failed(why)) => {
+                assert_eq!(why.kind(), FailureKind::Late, "{why}");
+                assert!(why.to_string().contains("under way for"), "{why}");
+                assert!(!is_held(&world.servers[0]));
+            }
+            (Dialect::Redlock, Answer::Granted { .. }) => assert!(is_held(&world.servers[0])),
+            (_, other) => panic!("{dialect:?}: {other:?}"),
+        }
+    }
+}
+
+/// The holder's process ended meanwhile, so that nobody takes it back.
+#[tokio::test]
+async fn one_that_waited_for_a_server_that_stood_still_leaves_nothing_behind() {
+    for dialect in BOTH {
+        let world = World::new(dialect).await;
+        let (first, second) = (world.client().await, world.client().await);
+        let before = scripts_run(&world.servers[1]);
+        world.servers[1].pause();
+        let guard = first.try_lock(NAME).fixed().await.expect("two of three");
+        guard.keep().expect("held");
+        world.pass(2 * TTL);
+        world.servers[1].resume();
+        eventually("it was looked at", async || scripts_run(&world.servers[1]) > before).await;
+
+        assert_eq!(is_held(&world.servers[1]), dialect == Dialect::Redlock);
+        world.all_reached_by(&second).await;
+        let guard = second.try_lock(NAME).await.expect("the first one's time is over");
+        let status = second.inspect(NAME).await.expect("a status");
+        let records = status.nodes.iter().filter_map(|node| node.record.as_ref().ok()?.as_ref());
+        let own = records.filter(|record| Some(record.holder) == status.holder()).count();
+        assert_eq!(own, if dialect == Dialect::Strict { 3 } else { 2 }, "{status:?}");
+        guard.release().await.expect("released");
+    }
+}
+
+/// A server that stands still for longer than a lease forgets nothing by it.
+#[tokio::test]
+async fn a_server_that_stood_still_has_kept_its_vote() {
+    for dialect in BOTH {
+        let world = World::new(dialect).await;
+        let (first, second) = (world.holder_of_two().await, world.client().await);
+        world.servers[1].pause();
+        // By its own clock the lease is over when it goes on. By all others' it has just begun.
+        let long = i64::try_from(2 * TTL.as_millis()).expect("a short time");
+        world.servers[1].clock().jump_ms(long);
+        world.servers[1].resume();
+        let taken = second.try_lock(NAME).await;
+        if dialect == Dialect::Redlock {
+            crate::world::assert_both_hold(&first.guard, taken);
+        } else {
+            taken.expect_err("no majority");
+            assert!(first.guard.is_held() && is_held(&world.servers[1]));
+        }
+    }
+}

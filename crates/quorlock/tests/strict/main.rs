@@ -1,0 +1,28 @@
+//! What the `strict` dialect promises, on real servers that crash, forget, run full, stand still and
+//! have their clocks moved.
+//!
+//! Two clients who know nothing of each other want one lock. Each fault also hits the `redlock`
+//! dialect, by the same steps, where it lets both of them in: so it is seen that the fault is one.
+
+mod agreeing;
+mod clocks;
+mod dialects;
+mod evicting;
+mod fences;
+mod forgetting;
+mod healing;
+mod late;
+#[path = "../logs/mod.rs"]
+mod logs;
+mod quarantine;
+mod rights;
+mod running_full;
+mod world;
+
+use quorlock::Dialect;
+
+/// What each fault is tried on.
+const BOTH: [Dialect; 2] = [Dialect::Strict, Dialect::Redlock];
+
+/// The lock that both clients want.
+const NAME: &str = "job";

@@ -1,0 +1,235 @@
+//! Three servers, and clients whose clocks move with theirs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, SystemTime};
+
+use quorlock::node::{self, ClientId, Node};
+use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
+use quorlock::{Builder, Dialect, Error, Guard, Locker, Settings};
+use quorlock_testkit::conformance::Client;
+use quorlock_testkit::{
+    DEADLINE, Proxy, RedisServer, RedisServerBuilder, Reply, eventually_async as eventually,
+};
+
+use crate::NAME;
+
+/// Of every lock, and the longest that any may have.
+pub(crate) const TTL: Duration = Duration::from_secs(20);
+/// How far a server's clock may be behind, and ahead. So wide that no machine is too slow for it.
+pub(crate) const BEHIND: Duration = Duration::from_secs(2);
+pub(crate) const AHEAD: Duration = Duration::from_secs(4);
+/// Longer than a server casts no vote that may have forgotten some.
+pub(crate) const QUARANTINE: Duration = Duration::from_secs(27);
+
+pub(crate) struct World {
+    pub(crate) dialect: Dialect,
+    pub(crate) servers: Vec<RedisServer>,
+    time: Arc<Time>,
+}
+
+impl World {
+    /// Three servers that have been in use for long.
+    pub(crate) async fn new(dialect: Dialect) -> Self {
+        Self::with(dialect, |server| server).await
+    }
+
+    /// The same with servers that have options.
+    pub(crate) async fn with(
+        dialect: Dialect,
+        options: impl Fn(RedisServerBuilder) -> RedisServerBuilder,
+    ) -> Self {
+        let world = Self::unused(dialect, options);
+        let builder = world.builder().trust_new_nodes(true).nodes(world.urls());
+        let first = builder.connect().await.expect("servers that are up");
+        let guard = first.try_lock("marks").await.expect("free");
+        guard.release().await.expect("released");
+        first.shutdown().await;
+        if dialect == Dialect::Strict {
+            eventually("all servers are marked", async || {
+                world.servers.iter().all(|server| marker(server).is_some())
+            })
+            .await;
+        }
+        world
+    }
+
+    /// Three servers that nobody has used yet.
+    pub(crate) fn unused(
+        dialect: Dialect,
+        options: impl Fn(RedisServerBuilder) -> RedisServerBuilder,
+    ) -> Self {
+        let server = || options(RedisServer::builder().own_clock()).start();
+        let time = Arc::new(Time { real: TokioRuntime::current(), passed_ms: AtomicU64::new(0) });
+        Self { dialect, servers: (0..3).map(|_| server()).collect(), time }
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.servers.iter().map(RedisServer::url).collect()
+    }
+
+    /// A client to be, with time limits that no machine is too slow for.
+    pub(crate) fn builder(&self) -> Builder {
+        Locker::builder()
+            .dialect(self.dialect)
+            .ttl(TTL)
+            .max_ttl(TTL)
+            .clock_window(BEHIND, AHEAD)
+            .node_limit(Duration::from_secs(2))
+            .connect_limit(DEADLINE)
+            .runtime(Arc::clone(&self.time) as Arc<dyn Runtime>)
+    }
+
+    /// A client of all three servers.
+    pub(crate) async fn client(&self) -> Locker {
+        self.builder().nodes(self.urls()).connect().await.expect("servers that are up")
+    }
+
+    /// A client that holds the lock on the first two servers, and cannot reach the third.
+    pub(crate) async fn holder_of_two(&self) -> Holder {
+        let away = Proxy::in_front_of(self.servers[2].addr());
+        away.refuse(true);
+        let urls = [self.servers[0].url(), self.servers[1].url(), away.url()];
+        let locker = self.builder().nodes(urls).connect().await.expect("two of three");
+        let guard = locker.try_lock(NAME).fixed().await.expect("free");
+        Holder { guard, _locker: locker, _away: away }
+    }
+
+    /// One server by itself, spoken to by hand.
+    pub(crate) async fn node(&self, url: &str) -> Arc<dyn Node> {
+        Arc::clone(self.waiting_client(url, |_| {}).await.node())
+    }
+
+    /// The same with other settings.
+    pub(crate) async fn node_with(
+        &self,
+        url: &str,
+        change: impl FnOnce(&mut Settings),
+    ) -> Arc<dyn Node> {
+        Arc::clone(self.waiting_client(url, change).await.node())
+    }
+
+    /// The same for whoever waits in its queues.
+    pub(crate) async fn waiting_client(
+        &self,
+        url: &str,
+        change: impl FnOnce(&mut Settings),
+    ) -> Client {
+        let mut settings = Settings::default();
+        settings.dialect = self.dialect;
+        (settings.ttl, settings.max_ttl) = (TTL, TTL);
+        (settings.clock_behind, settings.clock_ahead) = (BEHIND, AHEAD);
+        (settings.node_limit, settings.connect_limit) = (Duration::from_secs(2), DEADLINE);
+        change(&mut settings);
+        let runtime = Arc::clone(&self.time) as Arc<dyn Runtime>;
+        let client = ClientId::random(&*runtime);
+        let nodes = node::open([url], &settings, &runtime, client);
+        let node = nodes.expect("a good URL").remove(0);
+        node.ready().await.expect("a server that is up");
+        Client::with(client, node)
+    }
+
+    /// Lets time pass for everybody, all at once.
+    pub(crate) fn pass(&self, time: Duration) {
+        let ms = u64::try_from(time.as_millis()).expect("a short time");
+        for server in &self.servers {
+            server.clock().jump_ms(ms.try_into().expect("a short time"));
+        }
+        self.time.passed_ms.fetch_add(ms, SeqCst);
+    }
+
+    /// Waits until a client that was cut off has found all servers again.
+    pub(crate) async fn all_reached_by(&self, locker: &Locker) {
+        self.reached_by(locker, |reached| reached.iter().all(|reached| *reached)).await;
+    }
+
+    /// Waits until a client knows which servers it can reach.
+    pub(crate) async fn reached_by(&self, locker: &Locker, which: impl Fn(&[bool]) -> bool) {
+        eventually("the servers answer", async || {
+            let status = locker.inspect("looked at").await.expect("a status");
+            let reached: Vec<_> = status.nodes.iter().map(|node| node.record.is_ok()).collect();
+            which(&reached)
+        })
+        .await;
+    }
+}
+
+pub(crate) struct Holder {
+    pub(crate) guard: Guard,
+    _locker: Locker,
+    /// The way to the third server.
+    _away: Proxy,
+}
+
+/// Two who do not know of each other are in the same place: what the fault does where nothing is done
+/// about it.
+pub(crate) fn assert_both_hold(first: &Guard, second: Result<Guard, Error>) {
+    let second = second.expect("nothing protects the first client");
+    assert!(first.is_held() && second.is_held(), "they hold it one after the other");
+}
+
+/// The time of the clients: what the machine says, and what was made to pass besides.
+#[derive(Debug)]
+struct Time {
+    real: TokioRuntime,
+    passed_ms: AtomicU64,
+}
+
+impl Time {
+    fn passed(&self) -> Duration {
+        Duration::from_millis(self.passed_ms.load(SeqCst))
+    }
+}
+
+impl Runtime for Time {
+    fn now(&self) -> Moment {
+        self.real.now().after(self.passed())
+    }
+
+    fn wall(&self) -> SystemTime {
+        self.real.wall() + self.passed()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.real.sleep(duration)
+    }
+
+    fn spawn(&self, future: BoxFuture<'static, ()>) {
+        self.real.spawn(future);
+    }
+
+    fn random(&self, bytes: &mut [u8]) {
+        self.real.random(bytes);
+    }
+}
+
+/// What is stored under a key, if it is a text.
+pub(crate) fn text(server: &RedisServer, key: &str) -> Option<String> {
+    match server.command(&["GET", key]) {
+        Reply::Bulk(text) => text.map(|text| String::from_utf8(text).expect("a text")),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a server has been marked with.
+pub(crate) fn marker(server: &RedisServer) -> Option<String> {
+    text(server, ":quorlock:node")
+}
+
+/// Whether somebody holds the lock there, by what is stored.
+pub(crate) fn is_held(server: &RedisServer) -> bool {
+    text(server, NAME).is_some_and(|record| !record.ends_with(" 0 "))
+}
+
+/// How many scripts the server has run.
+pub(crate) fn scripts_run(server: &RedisServer) -> u64 {
+    let Reply::Bulk(Some(info)) = server.command(&["INFO", "commandstats"]) else {
+        panic!("no statistics");
+    };
+    let info = String::from_utf8(info).expect("a text");
+    let calls = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    calls.map_or(0, |calls| {
+        let digits = calls.split(',').next().expect("a number");
+        digits.parse().expect("a number")
+    })
+}
