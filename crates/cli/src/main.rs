@@ -6,6 +6,7 @@
 //!                   │     └────▶ supervise  signals, terminal, grace: until all of it has ended
 //!                   ├──▶ acquire, extend, release   the same in steps, for scripts
 //!                   ├──▶ status, list       who holds locks
+//!                   ├──▶ init               new nodes are told that they are
 //!                   ├──▶ doctor             what is wrong with the nodes
 //!                   ├──▶ bench              what locks on them cost
 //!                   └──▶ pages              manual pages and completions
@@ -15,6 +16,7 @@
 
 mod acquire;
 mod args;
+mod ask;
 mod bench;
 mod config;
 mod doctor;
@@ -25,6 +27,7 @@ mod exit;
 mod extend;
 mod grace;
 mod group;
+mod init;
 mod last_signal;
 mod list;
 mod note;
@@ -98,6 +101,7 @@ fn execute(args: Args) -> Result<u8, Failed> {
             Plan::Release(plan) => release::release(plan).await,
             Plan::Status(plan) => status::status(plan).await,
             Plan::List(plan) => list::list(plan).await,
+            Plan::Init(plan) => init::init(plan).await,
             Plan::Doctor(plan) => doctor::doctor(plan).await,
             Plan::Bench(plan) => bench::bench(plan).await,
             Plan::Man(args) => pages::man(args),

@@ -22,6 +22,12 @@ It tells:
   limit        what is used up: the processor here, the processor of a node, or nothing but time on the
                network, in which case more at a time give more
 
+With --json it is one object: nodes (each with node, usable, round_trip_us, cpu_share and slow), needed,
+round_trip_us, one_at_a_time {locks, seconds, lock_p50_us, lock_p99_us, release_p50_us, lock_round_trips},
+many_at_a_time {concurrency, locks, seconds, locks_per_s, client_cpu_us, client_cpu_share}, failed, error,
+limit (client, server or network) and verdict, the same in words. What is not known is null. Fields may be
+added, and those that are there stay.
+
 Exit codes:
     0  measured
    69  too few nodes can be used
@@ -32,13 +38,7 @@ Exit codes:
 Examples:
   quorlock bench
   quorlock bench --node redis://a,redis://b,redis://c --time 30s --concurrency 256
-  quorlock bench --count 1000 --json | jq .many_at_a_time.locks_per_s
-
---json prints one object: nodes (each with node, usable, round_trip_us, cpu_share and slow), needed,
-round_trip_us, one_at_a_time {locks, seconds, lock_p50_us, lock_p99_us, release_p50_us, lock_round_trips},
-many_at_a_time {concurrency, locks, seconds, locks_per_s, client_cpu_us, client_cpu_share}, failed, error,
-limit (client, server or network) and verdict, the same in words. What is not known is null. Fields may be
-added, and those that are there stay.";
+  quorlock bench --count 1000 --json | jq .many_at_a_time.locks_per_s";
 
 /// Measure what locks on these nodes cost, and say what limits them.
 #[derive(Parser)]
