@@ -1,130 +1,171 @@
 //! Five nodes with one of them hung, or two of them dead, beside all five up.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
-use quorlock::Locker;
 use quorlock_testkit::{RedisServer, servers};
 
-use crate::stats::{Timings, median};
-use crate::systems::{quorlock, quorlock_cycle, rslock, rslock_cycle};
+use crate::Run;
+use crate::contest::{Contest, Sample};
+use crate::order::Order;
+use crate::own::Home;
+use crate::peers::{Kind, systems};
+use crate::report::{Cell, Column, Group, Report, Row};
 
-const ROUNDS: usize = 11;
-const CYCLES: usize = 300;
-const TASKS: usize = 64;
-const BURST: Duration = Duration::from_millis(400);
+/// A round ends with the first of both.
+const CYCLES: u64 = 200;
+const SECONDS: f64 = 1.0;
+/// Who takes that long once is not asked again in the same state.
+const SLOW_SECONDS: f64 = 3.0;
+const STATES: [State; 3] = [State::Up, State::OneHung, State::TwoDead];
 
-pub async fn compare() -> Result<()> {
-    println!("\nfive nodes under faults (median of {ROUNDS} rounds, healthy and faulty in turns)");
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Up,
+    OneHung,
+    TwoDead,
+}
+
+pub fn compare(run: &Run) -> Result<Report> {
+    let rounds = run.scaled(3, 1);
+    // Who needs longer for what was begun by then is not waited for.
+    let limit = Duration::from_secs(if run.quick { 4 } else { 12 });
     let servers = servers(5);
-    let locker = quorlock(&servers).await?;
-    let mut healthy = Figures::default();
-    let mut hung = Figures::default();
-    let mut dead = Figures::default();
-    let memory_before = resident_kib();
-    for _ in 0..ROUNDS {
-        healthy.measure(&locker).await?;
-        servers[4].pause();
-        hung.measure(&locker).await?;
-        servers[4].resume();
-        healthy.measure(&locker).await?;
-        servers[3].kill();
-        servers[4].kill();
-        dead.measure(&locker).await?;
-        servers[3].restart();
-        servers[4].restart();
-        all_up(&locker).await?;
+    // Who has no servers has no faults of servers.
+    let on_servers = systems()
+        .into_iter()
+        .filter(|system| matches!(system.kind, Kind::Peer | Kind::Quorlock(Home::Servers)));
+    let mut contest = Contest::start(&run.tools, &servers, on_servers)?;
+    for index in 0..contest.entrants.len() {
+        let seconds = contest.entrants[index].system.warm_up_seconds(run.quick);
+        run.progress(&format!("faults, {} warms up", contest.entrants[index].system.name));
+        let order = Order::cycles("bench/warm", 1, u64::MAX >> 2, seconds);
+        contest.cycles(index, &order, limit);
     }
-    println!("nodes           acquire p50 µs   /healthy   {TASKS} tasks, cycles/s   /healthy");
-    for (what, figures) in [("all up", &healthy), ("one hung", &hung), ("two dead", &dead)] {
-        let (p50, rate) = (figures.acquire.quantile_us(0.5), median(figures.rates.clone()));
-        println!(
-            "{what:<14}  {p50:>14.1}  {:>9.2}  {rate:>19.0}  {:>9.2}",
-            p50 / healthy.acquire.quantile_us(0.5),
-            rate / median(healthy.rates.clone())
-        );
-    }
-    println!("resident memory: {memory_before} KiB before, {} KiB after", resident_kib());
-    rslock_beside(&servers).await
-}
-
-#[derive(Default)]
-struct Figures {
-    acquire: Timings,
-    rates: Vec<f64>,
-}
-
-impl Figures {
-    async fn measure(&mut self, locker: &Locker) -> Result<()> {
-        let mut samples = Vec::new();
-        for serial in 0..CYCLES {
-            let start = Instant::now();
-            let guard = locker.try_lock(format!("bench/fault/{serial}")).await?;
-            samples.push(start.elapsed());
-            guard.release().await?;
-        }
-        self.acquire.add(samples);
-        self.rates.push(rate(locker).await?);
-        Ok(())
-    }
-}
-
-async fn rate(locker: &Locker) -> Result<f64> {
-    let start = Instant::now();
-    let mut tasks = tokio::task::JoinSet::new();
-    for task in 0..TASKS {
-        let locker = locker.clone();
-        tasks.spawn(async move {
-            let mut cycles = 0u32;
-            while start.elapsed() < BURST {
-                quorlock_cycle(&locker, &format!("bench/task/{task}/{cycles}")).await?;
-                cycles += 1;
+    let mut outcomes: Vec<Vec<Outcome>> =
+        vec![vec![Outcome::default(); STATES.len()]; contest.entrants.len()];
+    for round in 0..rounds {
+        for (number, state) in STATES.into_iter().enumerate() {
+            run.progress(&format!("faults, {state:?}, round {} of {rounds}", round + 1));
+            state.begin(&servers);
+            for index in contest.turns(round) {
+                if outcomes[index][number].is_known() {
+                    continue;
+                }
+                let order =
+                    Order::cycles(&format!("bench/{number}/{index}/{round}"), 1, CYCLES, SECONDS);
+                match contest.cycles(index, &order, limit) {
+                    Some(sample) => outcomes[index][number].samples.push(sample),
+                    None => {
+                        let reason = contest.entrants[index].state.as_ref().err();
+                        outcomes[index][number].dropped = reason.cloned();
+                    }
+                }
             }
-            anyhow::Ok(cycles)
-        });
+            state.end(&servers);
+            settle(&mut contest, limit);
+        }
     }
-    let mut cycles = 0;
-    while let Some(done) = tasks.join_next().await {
-        cycles += done??;
-    }
-    Ok(f64::from(cycles) / start.elapsed().as_secs_f64())
+    let column = |name, charted| Column { name, charted };
+    let groups = STATES.iter().enumerate().map(|(number, state)| Group {
+        setting: state.title().to_owned(),
+        rows: contest
+            .entrants
+            .iter()
+            .zip(&outcomes)
+            .map(|(entrant, outcomes)| outcomes[number].row(entrant.system.name))
+            .collect(),
+    });
+    Ok(Report {
+        name: "faults",
+        title: "Five nodes with faults: lock + release of a free name, one at a time",
+        notes: vec![
+            format!(
+                "median of {rounds} rounds in turns (min..max), of up to {CYCLES} cycles or \
+                 {SECONDS} s each; pinned to one core"
+            ),
+            "hung: stopped with SIGSTOP, its port still takes bytes; dead: killed, its port is closed"
+                .into(),
+        ],
+        columns: vec![
+            column("client CPU µs/cycle", true),
+            column("p50 µs", true),
+            column("p99 µs", false),
+            column("cycles/s", true),
+            column("failed", false),
+        ],
+        groups: groups.collect(),
+    })
 }
 
-/// Waits until all nodes vote again.
-async fn all_up(locker: &Locker) -> Result<()> {
-    loop {
-        let status = locker.inspect("bench/fault/up").await?;
-        if status.nodes.iter().all(|node| node.record.is_ok()) {
-            return Ok(());
+impl State {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Up => "all five up",
+            Self::OneHung => "one of five hung",
+            Self::TwoDead => "two of five dead",
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    fn begin(self, servers: &[RedisServer]) {
+        match self {
+            Self::Up => {}
+            Self::OneHung => servers[4].pause(),
+            Self::TwoDead => servers[3..].iter().for_each(RedisServer::kill),
+        }
+    }
+
+    fn end(self, servers: &[RedisServer]) {
+        match self {
+            Self::Up => {}
+            Self::OneHung => servers[4].resume(),
+            Self::TwoDead => servers[3..].iter().for_each(RedisServer::restart),
+        }
     }
 }
 
-async fn rslock_beside(servers: &[RedisServer]) -> Result<()> {
-    let manager = rslock(servers);
-    let mut p50 = Vec::new();
-    for hung in [false, true] {
-        if hung {
-            servers[4].pause();
-        }
-        let mut samples = Vec::new();
-        for serial in 0..if hung { 5 } else { CYCLES } {
-            let start = Instant::now();
-            rslock_cycle(&manager, &format!("bench/peer/{serial}")).await?;
-            samples.push(start.elapsed());
-        }
-        let mut timings = Timings::default();
-        timings.add(samples);
-        p50.push(timings.quantile_us(0.5));
+/// Lets everybody find all nodes again, and lets those back in who were thrown out.
+fn settle(contest: &mut Contest, limit: Duration) {
+    for index in 0..contest.entrants.len() {
+        let order = Order::cycles("bench/settle", 1, u64::MAX >> 2, 0.3);
+        contest.cycles(index, &order, limit);
     }
-    servers[4].resume();
-    println!("rslock, lock + release: {:.0} µs all up, {:.0} µs one hung", p50[0], p50[1]);
-    Ok(())
+    contest.restart();
 }
 
-fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+/// How it went for one system in one state.
+#[derive(Debug, Clone, Default)]
+struct Outcome {
+    samples: Vec<Sample>,
+    /// Why it dropped out in a round.
+    dropped: Option<String>,
+}
+
+impl Outcome {
+    /// Whether another round would only take long.
+    fn is_known(&self) -> bool {
+        let slow = |sample: &Sample| sample.client.seconds > SLOW_SECONDS;
+        self.dropped.is_some() || self.samples.iter().any(slow)
+    }
+
+    fn row(&self, system: &str) -> Row {
+        if let (Some(reason), []) = (&self.dropped, &*self.samples) {
+            return Row::without(system, reason, 5);
+        }
+        let cell = |of: &dyn Fn(&Sample) -> f64| {
+            // A round in which nothing went well has no latency.
+            let some = self.samples.iter().filter(|sample| sample.client.cycles > 0);
+            Cell::Figures(some.map(of).collect())
+        };
+        Row {
+            system: system.to_owned(),
+            cells: vec![
+                cell(&|s| s.client.cpu_seconds * 1e6 / s.client.cycles as f64),
+                cell(&|s| s.client.p50_us),
+                cell(&|s| s.client.p99_us),
+                cell(&|s| s.client.cycles as f64 / s.client.seconds),
+                Cell::one(self.samples.iter().map(|s| s.client.failed as f64).sum()),
+            ],
+        }
+    }
 }

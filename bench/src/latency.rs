@@ -1,71 +1,117 @@
 //! Lock + release of a free name, one at a time.
 
-use std::time::Instant;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Result;
-use quorlock_testkit::servers;
+use quorlock_testkit::{RedisServer, servers};
 
-use crate::bare::Bare;
-use crate::stats::Timings;
-use crate::systems::{quorlock, quorlock_cycle, rslock, rslock_cycle};
+use crate::Run;
+use crate::commands::{Calls, Shares};
+use crate::contest::{Contest, Sample};
+use crate::order::Order;
+use crate::peers::systems;
+use crate::report::{Cell, Column, Group, Report, Row};
 
-const ROUNDS: usize = 25;
-const CYCLES: usize = 400;
+/// A round ends with the first of both.
+const CYCLES: u64 = 300;
+const SECONDS: f64 = 0.5;
+const LIMIT: Duration = Duration::from_secs(20);
 
-pub async fn compare() -> Result<()> {
-    println!("lock + release, one at a time, µs (median of {ROUNDS} rounds of {CYCLES})");
-    println!("nodes  system      p50      p99   p50/bare  p50/rslock");
+pub fn compare(run: &Run) -> Result<Report> {
+    let rounds = run.scaled(11, 3);
+    let column = |name, charted| Column { name, charted };
+    let mut groups = Vec::new();
     for nodes in [1, 5] {
-        measure(nodes).await?;
+        groups.push(measure(run, nodes, rounds)?);
     }
-    Ok(())
+    Ok(Report {
+        name: "latency",
+        title: "Lock + release of a free name, one at a time",
+        notes: vec![
+            format!("median of {rounds} rounds in turns (min..max), of up to {CYCLES} cycles each"),
+            "client and servers pinned to one core; CPU of all threads, user and system".into(),
+            "tcp: two messages there and back on bare sockets; bare: the two commands on them"
+                .into(),
+        ],
+        columns: vec![
+            column("client CPU µs/cycle", true),
+            column("server CPU µs/cycle", true),
+            column("p50 µs", true),
+            column("p99 µs", false),
+            column("commands/cycle per node", false),
+            column("failed", false),
+        ],
+        groups,
+    })
 }
 
-async fn measure(nodes: usize) -> Result<()> {
+fn measure(run: &Run, nodes: usize, rounds: usize) -> Result<Group> {
     let servers = servers(nodes);
-    let mut bare = Bare::connect(&servers)?;
-    let locker = quorlock(&servers).await?;
-    let manager = rslock(&servers);
-    let mut timings: [Timings; 3] = Default::default();
-    let mut serial = 0;
-    // The first round warms up and is not counted.
-    for round in 0..=ROUNDS {
-        let mut samples: [Vec<_>; 3] = Default::default();
-        for _ in 0..CYCLES {
-            serial += 1;
-            let name = format!("bench/{serial}");
-            let start = Instant::now();
-            bare.cycle(&name)?;
-            samples[0].push(start.elapsed());
-        }
-        for _ in 0..CYCLES {
-            serial += 1;
-            let name = format!("bench/{serial}");
-            let start = Instant::now();
-            rslock_cycle(&manager, &name).await?;
-            samples[1].push(start.elapsed());
-        }
-        for _ in 0..CYCLES {
-            serial += 1;
-            let name = format!("bench/{serial}");
-            let start = Instant::now();
-            quorlock_cycle(&locker, &name).await?;
-            samples[2].push(start.elapsed());
-        }
-        if round > 0 {
-            for (timings, samples) in timings.iter_mut().zip(samples) {
-                timings.add(samples);
+    let mut contest = Contest::start(&run.tools, &servers, systems())?;
+    let count = contest.entrants.len();
+    let mut shares: Vec<Shares> = Vec::new();
+    for index in 0..count {
+        shares.push(warm_up(run, &mut contest, index, &servers)?);
+    }
+    let mut samples: Vec<Vec<(Sample, f64)>> = vec![Vec::new(); count];
+    for round in 0..rounds {
+        run.progress(&format!("latency, {nodes} nodes, round {} of {rounds}", round + 1));
+        for index in contest.turns(round) {
+            let before = calls(&servers)?;
+            let name = format!("bench/{index}/{round}");
+            let order = Order::cycles(&name, 1, CYCLES, SECONDS);
+            if let Some(sample) = contest.cycles(index, &order, LIMIT) {
+                let after = calls(&servers)?;
+                let commands = after.iter().zip(&before);
+                let commands = commands.map(|(after, before)| after.since(before, &shares[index]));
+                samples[index].push((sample, commands.sum::<f64>() / nodes as f64));
             }
         }
     }
-    let [bare, rslock, _] = timings.each_ref().map(|timings| timings.quantile_us(0.5));
-    for (system, timings) in ["bare", "rslock", "quorlock"].iter().zip(&timings) {
-        let (p50, p99) = (timings.quantile_us(0.5), timings.quantile_us(0.99));
-        println!(
-            "{nodes:>5}  {system:<8}  {p50:>7.1}  {p99:>7.1}  {:>9.2}  {:>10.2}",
-            p50 / bare,
-            p50 / rslock
-        );
-    }
-    Ok(())
+    let rows = contest.entrants.iter().zip(&samples).map(|(entrant, samples)| {
+        if let Err(reason) = &entrant.state {
+            return Row::without(entrant.system.name, reason, 6);
+        }
+        let cell =
+            |of: &dyn Fn(&(Sample, f64)) -> f64| Cell::Figures(samples.iter().map(of).collect());
+        let cycles = |sample: &Sample| sample.client.cycles as f64;
+        Row {
+            system: entrant.system.name.to_owned(),
+            cells: vec![
+                cell(&|(s, _)| s.client.cpu_seconds * 1e6 / cycles(s)),
+                cell(&|(s, _)| s.server_cpu_seconds * 1e6 / cycles(s)),
+                cell(&|(s, _)| s.client.p50_us),
+                cell(&|(s, _)| s.client.p99_us),
+                cell(&|(s, commands)| commands / cycles(s)),
+                Cell::one(samples.iter().map(|(s, _)| s.client.failed as f64).sum()),
+            ],
+        }
+    });
+    let setting = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+    Ok(Group { setting, rows: rows.collect() })
+}
+
+/// A round that does not count, in which the commands are looked at closely.
+fn warm_up(
+    run: &Run,
+    contest: &mut Contest,
+    index: usize,
+    servers: &[RedisServer],
+) -> Result<Shares> {
+    let system = contest.entrants[index].system;
+    run.progress(&format!("latency, {} nodes, {} warms up", servers.len(), system.name));
+    let seconds = system.warm_up_seconds(run.quick);
+    let order = Order::cycles(&format!("bench/{index}/warm"), 1, u64::MAX >> 2, seconds);
+    // All of it: one that does one thing after the other has to be seen doing both.
+    let watched = Duration::from_secs_f64(seconds);
+    thread::scope(|scope| {
+        let watching = scope.spawn(|| Shares::watch(&servers[0], watched));
+        contest.cycles(index, &order, LIMIT);
+        watching.join().expect("no panic")
+    })
+}
+
+fn calls(servers: &[RedisServer]) -> Result<Vec<Calls>> {
+    servers.iter().map(Calls::of).collect()
 }

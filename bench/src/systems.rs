@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use quorlock::Locker;
 use quorlock_testkit::RedisServer;
 use rslock::LockManager;
@@ -20,7 +20,7 @@ pub async fn quorlock_at(urls: impl IntoIterator<Item = String>) -> Result<Locke
     // Longer than the default, so that a machine that stalls for a moment fails no attempt. The
     // peer's own limit is 500 ms as well.
     let builder = Locker::builder().node_limit(Duration::from_millis(500)).ttl(TTL);
-    Ok(builder.nodes(urls).connect().await?)
+    Ok(builder.trust_new_nodes(true).nodes(urls).connect().await?)
 }
 
 pub fn rslock(servers: &[RedisServer]) -> LockManager {
@@ -38,11 +38,5 @@ pub fn rslock_at(urls: Vec<String>, attempts: u32) -> LockManager {
 
 pub async fn quorlock_cycle(locker: &Locker, name: &str) -> Result<()> {
     locker.try_lock(name).await?.release().await?;
-    Ok(())
-}
-
-pub async fn rslock_cycle(manager: &LockManager, name: &str) -> Result<()> {
-    let lock = manager.lock(name, TTL).await.map_err(|e| anyhow!("rslock: {e}"))?;
-    manager.unlock(&lock).await;
     Ok(())
 }

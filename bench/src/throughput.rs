@@ -1,99 +1,101 @@
-//! Many locks at once: cycles a second, and what each costs the client's processor.
+//! Many locks at once: what each costs the processors, and how many there are in a second.
 
-use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use quorlock_testkit::servers;
 
-use crate::stats::median;
-use crate::systems::{quorlock, quorlock_cycle, rslock, rslock_cycle};
+use crate::Run;
+use crate::contest::{Contest, Sample};
+use crate::order::Order;
+use crate::peers::systems;
+use crate::report::{Cell, Column, Group, Report, Row};
 
-const ROUNDS: usize = 7;
-const BURST: Duration = Duration::from_millis(700);
+const TASKS: [usize; 3] = [64, 256, 1_024];
+const QUICK_TASKS: [usize; 2] = [64, 1_024];
+const LIMIT: Duration = Duration::from_secs(30);
+const EVER: u64 = u64::MAX >> 2;
 
-pub async fn compare() -> Result<()> {
-    println!("\nlock + release, many at a time (median of {ROUNDS} rounds in turns)");
-    println!("nodes  tasks  system     cycles/s   /rslock   client CPU µs/cycle   /rslock");
+pub fn compare(run: &Run) -> Result<Report> {
+    let rounds = run.scaled(5, 1);
+    let burst = if run.quick { 0.3 } else { 0.5 };
+    let tasks: &[usize] = if run.quick { &QUICK_TASKS } else { &TASKS };
+    let mut groups = Vec::new();
     for nodes in [1, 5] {
-        for tasks in [64, 1_024] {
-            measure(nodes, tasks).await?;
+        let servers = servers(nodes);
+        let mut contest = Contest::start(&run.tools, &servers, systems())?;
+        for index in 0..contest.entrants.len() {
+            let system = contest.entrants[index].system;
+            run.progress(&format!("throughput, {nodes} nodes, {} warms up", system.name));
+            let seconds = system.warm_up_seconds(run.quick);
+            contest.cycles(index, &Order::cycles("bench/warm", TASKS[0], EVER, seconds), LIMIT);
+        }
+        for &tasks in tasks {
+            let samples = bursts(run, &mut contest, (nodes, tasks), rounds, burst);
+            groups.push(group(&contest, &samples, nodes, tasks));
         }
     }
-    Ok(())
+    let column = |name, charted| Column { name, charted };
+    Ok(Report {
+        name: "throughput",
+        title: "Lock + release of free names, many at a time",
+        notes: vec![
+            format!("median of {rounds} rounds in turns (min..max), of {burst} s each, not pinned"),
+            "bare: all commands of a round in one write per node; tcp: the same bytes there and back"
+                .into(),
+            "redis-benchmark: SET NX PX and EVALSHA apart, 64 commands in one write".into(),
+        ],
+        columns: vec![
+            column("client CPU µs/cycle", true),
+            column("server CPU µs/cycle", true),
+            column("cycles/s", true),
+            column("p99 ms", false),
+            column("failed", false),
+        ],
+        groups,
+    })
 }
 
-async fn measure(nodes: usize, tasks: usize) -> Result<()> {
-    let servers = servers(nodes);
-    let locker = quorlock(&servers).await?;
-    let manager = rslock(&servers);
-    let mut rates: [Vec<f64>; 2] = Default::default();
-    let mut costs: [Vec<f64>; 2] = Default::default();
-    // The first round warms up and is not counted.
-    for round in 0..=ROUNDS {
-        let shared = manager.clone();
-        let peer = burst(tasks, move |name| {
-            let manager = shared.clone();
-            async move { rslock_cycle(&manager, &name).await }
-        })
-        .await?;
-        let shared = locker.clone();
-        let ours = burst(tasks, move |name| {
-            let locker = shared.clone();
-            async move { quorlock_cycle(&locker, &name).await }
-        })
-        .await?;
-        if round > 0 {
-            for (index, (rate, cost)) in [peer, ours].into_iter().enumerate() {
-                rates[index].push(rate);
-                costs[index].push(cost);
-            }
+/// The rounds of all systems in turns, after one that does not count.
+fn bursts(
+    run: &Run,
+    contest: &mut Contest,
+    (nodes, tasks): (usize, usize),
+    rounds: usize,
+    seconds: f64,
+) -> Vec<Vec<Sample>> {
+    let mut samples = vec![Vec::new(); contest.entrants.len()];
+    for round in 0..=rounds {
+        run.progress(&format!("throughput, {nodes} nodes, {tasks} at a time, round {round}"));
+        for index in contest.turns(round) {
+            let name = format!("bench/{tasks}/{index}/{round}");
+            let seconds = if round == 0 { seconds / 2.0 } else { seconds };
+            let sample = contest.cycles(index, &Order::cycles(&name, tasks, EVER, seconds), LIMIT);
+            samples[index].extend(sample.filter(|_| round > 0));
         }
     }
-    let [peer_rate, our_rate] = rates.map(median);
-    let [peer_cost, our_cost] = costs.map(median);
-    for (system, rate, cost) in [("rslock", peer_rate, peer_cost), ("quorlock", our_rate, our_cost)]
-    {
-        println!(
-            "{nodes:>5}  {tasks:>5}  {system:<8}  {rate:>9.0}  {:>8.2}  {cost:>20.2}  {:>8.2}",
-            rate / peer_rate,
-            cost / peer_cost
-        );
-    }
-    Ok(())
+    samples
 }
 
-/// Cycles a second, and µs of this process' processor time for each.
-async fn burst<C, F>(tasks: usize, cycle: C) -> Result<(f64, f64)>
-where
-    C: Fn(String) -> F + Clone + Send + 'static,
-    F: Future<Output = Result<()>> + Send,
-{
-    let (start, cpu) = (Instant::now(), processor_time()?);
-    let mut workers = tokio::task::JoinSet::new();
-    for task in 0..tasks {
-        let cycle = cycle.clone();
-        workers.spawn(async move {
-            let mut cycles = 0u32;
-            while start.elapsed() < BURST {
-                cycle(format!("bench/{task}/{cycles}")).await?;
-                cycles += 1;
-            }
-            anyhow::Ok(cycles)
-        });
-    }
-    let mut cycles = 0;
-    while let Some(done) = workers.join_next().await {
-        cycles += done??;
-    }
-    let cpu = processor_time()? - cpu;
-    let cycles = f64::from(cycles);
-    Ok((cycles / start.elapsed().as_secs_f64(), cpu.as_secs_f64() * 1e6 / cycles))
-}
-
-/// The processor time of this thread, which runs all of the client.
-fn processor_time() -> Result<Duration> {
-    let stat = std::fs::read_to_string("/proc/self/schedstat")?;
-    let nanos = stat.split_whitespace().next().context("schedstat")?.parse()?;
-    Ok(Duration::from_nanos(nanos))
+fn group(contest: &Contest, samples: &[Vec<Sample>], nodes: usize, tasks: usize) -> Group {
+    let rows = contest.entrants.iter().zip(samples).map(|(entrant, samples)| {
+        if let Err(reason) = &entrant.state {
+            return Row::without(entrant.system.name, reason, 5);
+        }
+        let cell = |of: &dyn Fn(&Sample, f64) -> f64| {
+            Cell::Figures(samples.iter().map(|s| of(s, s.client.cycles as f64)).collect())
+        };
+        Row {
+            system: entrant.system.name.to_owned(),
+            cells: vec![
+                cell(&|s, cycles| s.client.cpu_seconds * 1e6 / cycles),
+                cell(&|s, cycles| s.server_cpu_seconds * 1e6 / cycles),
+                cell(&|s, cycles| cycles / s.client.seconds),
+                cell(&|s, _| s.client.p99_us / 1e3),
+                Cell::one(samples.iter().map(|s| s.client.failed as f64).sum()),
+            ],
+        }
+    });
+    let plural = if nodes == 1 { "" } else { "s" };
+    Group { setting: format!("{nodes} node{plural}, {tasks} at a time"), rows: rows.collect() }
 }

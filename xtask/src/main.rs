@@ -1,9 +1,11 @@
-//! The project's own commands: `cargo xtask test`, `verify`, `fix`, `bench` and `determinism`.
+//! The project's own commands: `cargo xtask test`, `verify`, `fix`, `bench`, `model` and
+//! `determinism`.
 
 mod bench_command;
 mod beside_flock;
 mod debian;
 mod determinism;
+mod model_command;
 mod project;
 mod python_peers;
 mod steps;
@@ -16,6 +18,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::bench_command::Bench;
 use crate::project::Project;
 
 const HELP: &str = "\
@@ -27,10 +30,10 @@ Commands:
   test [ARGS…]  Install what the tests need and is missing, then run all tests
   verify        Check format, lints, documents, licences; changes no source file
   fix           Put right what the formatter and the linter can put right
-  bench [WHICH] Measure Quorlock beside its peers: latency, throughput, faults, waiting, sqlite,
-                memory, or all; `bench waiting --quick` to try something out;
+  bench [WHICH…] Measure Quorlock beside its peers and the limit (all: 20 minutes)
                 `bench command` is `quorlock run` beside `flock`
-
+  model [NAME]  Look at every state of the strict protocol, within small bounds; `model --full`
+                goes as far as ten minutes allow, `model heal` checks the cases with that name
   determinism   Simulate some seeds in a debug and in a release build, and compare the traces
 
 ARGS of `test` narrow the run. They go to `cargo test`, after the options that are always there
@@ -38,6 +41,19 @@ ARGS of `test` narrow the run. They go to `cargo test`, after the options that a
   cargo xtask test -p quorlock-protocol    the tests of one package
   cargo xtask test --doc                   the documentation tests
   cargo xtask test -- some_name            the tests with `some_name` in their name
+
+WHICH of `bench` is all, or some of:
+  latency       lock + release of a free name, one at a time, on one and on five nodes
+  throughput    64, 256 and 1,024 at a time
+  contended     one name that 16 or 64 waiters want, in one process or four
+  faults        one of five nodes hung, two of five dead
+  growth        what a lock costs while many are held, and after a million names (Quorlock only)
+  waiting       who is next, on nodes that are further away (Quorlock and rslock)
+  sqlite        locks in one file, beside what the file alone costs
+  memory        what held locks and waiters need of it (Quorlock and rslock)
+The first four run beside locks of other languages, which are installed into the target folder; what
+cannot be installed is named with the reason. `--quick` tries it out in four minutes. `--save` writes
+the first five to docs/performance as JSON and as charts; nothing else is ever written there.
 
 The last line of `test` is the summary: `N passed, N failed, N skipped`.
 ";
@@ -67,22 +83,19 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
         ("test", extra) => test_command::run(&Project::find()?, extra),
         ("verify", []) => verify::verify(&Project::find()?),
         ("fix", []) => verify::fix(&Project::find()?),
-        ("bench", []) => bench_command::bench(&Project::find()?, None, &[]),
         ("bench", [which]) if which == "command" => beside_flock::bench(&Project::find()?),
-        ("bench", [which, options @ ..]) => {
-            match options.iter().find(|option| !option.starts_with("--")) {
-                None => bench_command::bench(&Project::find()?, Some(which), options),
-                Some(extra) => Ok(usage_error(&format!(
-                    "`bench` takes one benchmark, but was given `{extra}` as well: leave it out"
-                ))),
-            }
-        }
+        ("bench", args) => match Bench::parse(args) {
+            Ok(bench) => bench.run(&Project::find()?),
+            Err(error) => Ok(usage_error(&error.to_string())),
+        },
+        ("model", options) => model_command::model(&Project::find()?, options),
         ("determinism", []) => determinism::determinism(&Project::find()?),
         ("verify" | "fix" | "determinism", [extra, ..]) => Ok(usage_error(&format!(
             "`{command}` takes no arguments, but was given `{extra}`: leave it out"
         ))),
         _ => Ok(usage_error(&format!(
-            "there is no command `{command}`: use `test`, `verify`, `fix`, `bench` or `determinism`"
+            "there is no command `{command}`: use `test`, `verify`, `fix`, `bench`, `model` or \
+             `determinism`"
         ))),
     }
 }
@@ -123,8 +136,9 @@ mod tests {
 
     #[test]
     fn help_lists_every_command() {
-        for command in ["\n  test ", "\n  verify ", "\n  fix ", "\n  bench ", "\n  determinism "] {
-            assert!(HELP.contains(command), "{command:?} is not in the help");
+        for command in ["test", "verify", "fix", "bench", "model", "determinism"] {
+            let command = format!("\n  {command} ");
+            assert!(HELP.contains(&command), "{command:?} is not in the help");
         }
     }
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Result, bail, ensure};
 use quorlock_testkit::{RedisServer, Reply};
 
-pub use self::allocator::Counting;
+pub use self::allocator::{Counting, count, live_bytes};
 
 /// The hidden benchmark that takes one figure.
 pub const PART: &str = "memory-part";

@@ -3,20 +3,20 @@
 
 mod report;
 mod turns;
-mod worker;
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use quorlock_testkit::{Client, RedisServer, Reply, servers};
 
-use self::turns::Figures;
-use self::worker::Worker;
-pub use self::worker::{WORKER, Work, run};
+pub use self::turns::{Figures, Turn};
+use crate::Run;
 use crate::clock::{now_ns, sleep_until_ns};
 use crate::commands::{Calls, Shares};
 use crate::far::Far;
+use crate::order::Order;
+use crate::peers::{Contention, Process, System, Tools};
 use crate::stats::median;
 
 const HOLD: Duration = Duration::from_millis(1);
@@ -30,11 +30,14 @@ const LEAD: Duration = Duration::from_millis(30);
 const TAIL: Duration = Duration::from_millis(100);
 const PINGS: usize = 100;
 const PING_EVERY: Duration = Duration::from_millis(20);
-const SYSTEMS: [&str; 2] = ["rslock", "quorlock"];
+/// How long a worker may take to answer after its time is up.
+const LIMIT: Duration = Duration::from_secs(20);
+const SYSTEMS: [&str; 2] = ["rslock", QUORLOCK];
+const QUORLOCK: &str = "quorlock-redlock";
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
-pub struct Extent {
+struct Extent {
     rounds: usize,
     window: Duration,
     nodes: &'static [usize],
@@ -42,14 +45,10 @@ pub struct Extent {
 }
 
 impl Extent {
-    pub const FULL: Self = Self {
-        rounds: 2,
-        window: Duration::from_millis(3_500),
-        nodes: &[1, 5],
-        waiters: &[16, 64],
-    };
+    const FULL: Self =
+        Self { rounds: 2, window: Duration::from_secs(2), nodes: &[1, 5], waiters: &[16, 64] };
     /// To try something out: too short for the rare and the slow.
-    pub const QUICK: Self =
+    const QUICK: Self =
         Self { rounds: 1, window: Duration::from_secs(1), nodes: &[5], waiters: &[16] };
 }
 
@@ -61,14 +60,16 @@ pub struct Setting {
     pub far: bool,
 }
 
-pub fn compare(extent: Extent) -> Result<()> {
+pub fn compare(run: &Run) -> Result<()> {
+    let extent = if run.quick { Extent::QUICK } else { Extent::FULL };
     let Extent { rounds, window, .. } = extent;
     report::head(rounds, window, HOLD);
     let mut overlaps = 0;
     for &nodes in extent.nodes {
         let servers = servers(nodes);
         for (processes, far) in [(1, false), (1, true), (4, false), (4, true)] {
-            overlaps += measure(&servers, Setting { nodes, processes, far }, extent)?;
+            let setting = Setting { nodes, processes, far };
+            overlaps += measure(&run.tools, &servers, setting, extent)?;
         }
     }
     ensure!(overlaps == 0, "two waiters had the lock at once, {overlaps} times");
@@ -77,15 +78,16 @@ pub fn compare(extent: Extent) -> Result<()> {
 
 /// Shows that the figures can be trusted: waiters without any lock do not go unnoticed, and the time
 /// that a lock is held is no part of the gaps. (Who polls looks less often while it is held for long.)
-pub fn check() -> Result<()> {
-    let mut place = Place { servers: &servers(1), far: None, processes: 4, hold: HOLD };
+pub fn check(run: &Run) -> Result<()> {
+    let tools = &run.tools;
+    let mut place = Place { tools, servers: &servers(1), far: None, processes: 4, hold: HOLD };
     let window = Duration::from_secs(1);
     let (unlocked, _) = round(&place, "nothing", "bench/nothing", 16, window)?;
     println!("without a lock: {} overlaps in {} turns", unlocked.overlaps, unlocked.acquisitions());
     ensure!(unlocked.overlaps > 0, "waiters without a lock were not found to overlap");
     for hold in [HOLD, HOLD * 20] {
         place.hold = hold;
-        let (held, _) = round(&place, "quorlock", "bench/slow", 16, window * 4)?;
+        let (held, _) = round(&place, QUORLOCK, "bench/slow", 16, window * 4)?;
         let (turns, gap_ns) = (held.acquisitions() / held.seconds, held.gaps[held.gaps.len() / 2]);
         println!(
             "held for {hold:?}: {turns:.0} turns/s, gap p50 {} µs, {} overlaps",
@@ -100,11 +102,16 @@ pub fn check() -> Result<()> {
 }
 
 /// Prints a table, and tells how often two had the lock at once.
-fn measure(servers: &[RedisServer], setting: Setting, extent: Extent) -> Result<usize> {
+fn measure(
+    tools: &Tools,
+    servers: &[RedisServer],
+    setting: Setting,
+    extent: Extent,
+) -> Result<usize> {
     let Setting { nodes, processes, far } = setting;
     let addrs = servers.iter().map(RedisServer::addr);
     let proxy = far.then(|| Far::in_front_of(addrs, ONE_WAY)).transpose()?;
-    let place = Place { servers, far: proxy, processes, hold: HOLD };
+    let place = Place { tools, servers, far: proxy, processes, hold: HOLD };
     let mut trips = RoundTrips::default();
     let mut rows = Vec::new();
     for &waiters in extent.waiters {
@@ -146,6 +153,7 @@ impl RoundTrips {
 
 /// The nodes, the way to them, and the waiters.
 struct Place<'a> {
+    tools: &'a Tools,
     servers: &'a [RedisServer],
     far: Option<Far>,
     processes: u32,
@@ -199,16 +207,19 @@ impl Pings {
 /// Lets one system's waiters take turns for a while. Gives the round trips of that time as well.
 fn round(
     place: &Place,
-    system: &str,
+    system: &'static str,
     name: &str,
     waiters: u32,
     window: Duration,
 ) -> Result<(Figures, Vec<f64>)> {
-    let mut workers = start_workers(place, system, name, waiters)?;
+    let mut workers = start_workers(place, system)?;
     let start = now_ns() + nanos(LEAD);
     let window = start + nanos(WARM_UP)..start + nanos(WARM_UP) + nanos(window);
-    for worker in &mut workers {
-        worker.go(start, window.end + nanos(TAIL))?;
+    let each = waiters / place.processes;
+    for (worker, first) in workers.iter_mut().zip((0..).step_by(each as usize)) {
+        let order = Order::new("contend", name).with("first", first).with("waiters", each);
+        let order = order.with("hold_us", place.hold.as_micros());
+        worker.go(&order.with("from_ns", start).with("to_ns", window.end + nanos(TAIL)))?;
     }
     let mut pings = Pings::to(&place.addrs())?;
     sleep_until_ns(window.start - nanos(WATCH));
@@ -225,30 +236,22 @@ fn round(
     let calls = after.iter().zip(&before).map(|(after, before)| after.since(before, &shares));
     let commands = (calls.sum::<f64>() - pings.sent as f64) / place.servers.len() as f64;
     let mut turns = Vec::new();
-    for worker in workers {
-        turns.extend(worker.turns()?);
+    for mut worker in workers {
+        let report: Contention = worker.report(LIMIT)?;
+        if let Some(error) = report.error {
+            bail!("a worker failed: {error}");
+        }
+        turns.extend(report.turns.into_iter().map(Turn::from));
     }
     Ok((Figures::of(&turns, (waiters, place.processes), &window, commands), trips))
 }
 
-/// Spreads the waiters over the processes, and waits until all are connected.
-fn start_workers(place: &Place, system: &str, name: &str, waiters: u32) -> Result<Vec<Worker>> {
+/// The processes for the waiters, when all are connected.
+fn start_workers(place: &Place, system: &'static str) -> Result<Vec<Process>> {
     let urls: Vec<_> = place.addrs().iter().map(|addr| format!("redis://{addr}")).collect();
-    let each = waiters / place.processes;
-    let mut workers = Vec::new();
-    for process in 0..place.processes {
-        workers.push(Worker::start(&Work {
-            system: system.to_owned(),
-            name: name.to_owned(),
-            first: process * each,
-            waiters: each,
-            hold: place.hold,
-            urls: urls.clone(),
-        })?);
-    }
-    for worker in &mut workers {
-        worker.ready()?;
-    }
+    let start = |_| Process::start(place.tools, &System::own(system), &urls);
+    let mut workers = (0..place.processes).map(start).collect::<Result<Vec<_>>>()?;
+    workers.iter_mut().try_for_each(Process::ready)?;
     Ok(workers)
 }
 

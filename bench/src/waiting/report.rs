@@ -63,18 +63,18 @@ pub fn table(
         if far { "1 ms away" } else { "on loopback" },
     );
     println!(
-        "waiters  system    gap µs p50       p99   rt p50     p99  commands  most/fewest  ratio  \
+        "waiters  system            gap µs p50       p99   rt p50     p99  commands  most/fewest  ratio  \
          wait ms p50     p99  turns/s  handed  overlaps  goals missed"
     );
     for (waiters, figures) in rows {
         for (system, own) in systems.iter().zip(figures) {
             let row = Row::new(own, round_trip_us);
             let missed = match *system {
-                "quorlock" => row.missed(processes, &Row::new(&figures[0], round_trip_us)),
+                super::QUORLOCK => row.missed(processes, &Row::new(&figures[0], round_trip_us)),
                 _ => String::new(),
             };
             println!(
-                "{waiters:>7}  {system:<8}  {:>10.1}  {:>8.1}  {:>7.2} {:>7.2}  {:>8.2}  {:>11}  \
+                "{waiters:>7}  {system:<16}  {:>10.1}  {:>8.1}  {:>7.2} {:>7.2}  {:>8.2}  {:>11}  \
                  {:>5.2}  {:>11.1} {:>7.1}  {:>7.0}  {:>5.0}%  {:>8}  {missed}",
                 row.gap_us[0],
                 row.gap_us[1],

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use quorlock::{Guard, Locker};
+use serde_json::json;
 use tokio::select;
 
 use crate::args::AcquireArgs;
@@ -29,11 +30,12 @@ pub(crate) struct Acquire {
     note: String,
     /// Where the token goes, if not to stdout.
     file: Option<Target>,
+    json: bool,
 }
 
 impl Acquire {
     pub(crate) fn new(args: AcquireArgs) -> Result<Self, Failed> {
-        let cluster = Cluster::new(args.cluster, args.ttl)?;
+        let cluster = Cluster::for_scripts(args.cluster, args.ttl)?;
         let (wait, note) = (args.wait.or(cluster.wait), cluster.note);
         Ok(Self {
             cluster,
@@ -42,6 +44,7 @@ impl Acquire {
             conflict_code: args.conflict_exit_code,
             note: note::of_the_caller(&args.note, note)?,
             file: args.token_file.map(Target::new).transpose()?,
+            json: args.json,
         })
     }
 }
@@ -67,7 +70,7 @@ pub(crate) async fn acquire(plan: &Acquire) -> Result<u8, Failed> {
 
 async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Result<End, Failed> {
     // A script wants most of the time that it has asked for.
-    let least = plan.cluster.ttl / 2;
+    let least = locker.validity() / 2;
     let lock = locker.lock(plan.name.as_bytes()).fixed().at_least(least).note(&*plan.note);
     let lock = match plan.wait {
         Some(wait) => lock.wait(wait),
@@ -88,10 +91,18 @@ async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Resu
 }
 
 async fn hand_over(plan: &Acquire, locker: &Locker, guard: Guard) -> Result<u8, Failed> {
+    let fence = guard.number();
     let token = guard.keep()?;
-    let written = match &plan.file {
-        Some(file) => file.write(token.as_str()),
-        None => token::write_line(io::stdout(), token.as_str()),
+    let object = |token| {
+        json!({ "name": plan.name.to_string_lossy(), "token": token, "fence": fence }).to_string()
+    };
+    let written = match (&plan.file, plan.json) {
+        (None, false) => token::write_line(io::stdout(), token.as_str()),
+        (None, true) => token::write_line(io::stdout(), &object(Some(token.as_str()))),
+        (Some(file), false) => file.write(token.as_str()),
+        (Some(file), true) => {
+            file.write(token.as_str()).and_then(|()| token::write_line(io::stdout(), &object(None)))
+        }
     };
     let Err(error) = written else { return Ok(0) };
     // A lock whose token nobody has would be in everybody's way until its end.

@@ -8,6 +8,7 @@ use anstyle::{AnsiColor, Style};
 use quorlock::examine::{Checkup, Examination, Fact, Finding, Severity};
 use serde_json::{Map, Value, json};
 
+use crate::config::dialect::name;
 use crate::duration::shown;
 use crate::exit::{self, Failed};
 use crate::plan;
@@ -43,8 +44,18 @@ fn code(checkup: &Checkup) -> u8 {
 
 fn table(checkup: &Checkup) -> String {
     let settings = &checkup.settings;
+    let servers = checkup
+        .nodes
+        .iter()
+        .any(|node| matches!(node.fact("kind"), Some(Fact::Text(kind)) if kind == "redis"));
+    let dialect = match servers {
+        true => {
+            format!(", dialect {}, max TTL {}", name(settings.dialect), shown(settings.max_ttl))
+        }
+        false => String::new(),
+    };
     let mut text = format!(
-        "{} node{}, TTL {}, {} for a node to answer\n",
+        "{} node{}{dialect}, TTL {}, {} for a node to answer\n",
         checkup.nodes.len(),
         if checkup.nodes.len() == 1 { "" } else { "s" },
         shown(settings.ttl),
@@ -120,6 +131,11 @@ fn object(checkup: &Checkup, code: u8) -> Value {
             "ttl_ms": millis(settings.ttl),
             "node_limit_ms": millis(settings.node_limit),
             "connect_limit_ms": millis(settings.connect_limit),
+            "dialect": name(settings.dialect),
+            "max_ttl_ms": millis(settings.max_ttl),
+            "clock_behind_ms": millis(settings.clock_behind),
+            "clock_ahead_ms": millis(settings.clock_ahead),
+            "clients_apart_ms": millis(settings.clients_apart),
         },
         "findings": findings(&checkup.findings),
         "nodes": nodes.collect::<Value>(),

@@ -7,6 +7,7 @@
 //!   QUORLOCK_NAME   the lock             of the innermost run
 //!   QUORLOCK_OWNER  its owner, a secret
 //!   QUORLOCK_TOKEN  its token, a secret: for quorlock extend and release, and for stores
+//!   QUORLOCK_FENCE  its number, which grows with every holder: for stores that compare it
 //!   QUORLOCK_HELD   OWNER:NAME,…         of every run around it, the names in hexadecimal
 //! ```
 //!
@@ -24,6 +25,7 @@ use crate::token;
 const NAME: &str = "QUORLOCK_NAME";
 const OWNER: &str = "QUORLOCK_OWNER";
 const HELD: &str = "QUORLOCK_HELD";
+const FENCE: &str = "QUORLOCK_FENCE";
 
 /// The locks of the runs around this one, by what the environment says.
 #[derive(Default)]
@@ -31,13 +33,16 @@ pub(crate) struct Enclosing {
     name: OsString,
     owner: String,
     held: String,
+    token: String,
+    fence: String,
 }
 
 impl Enclosing {
     pub(crate) fn from_environment() -> Self {
         let text = |name| std::env::var(name).unwrap_or_default();
         let name = std::env::var_os(NAME).unwrap_or_default();
-        Self { name, owner: text(OWNER), held: text(HELD) }
+        let (token, fence) = (text(token::VARIABLE), text(FENCE));
+        Self { name, owner: text(OWNER), held: text(HELD), token, fence }
     }
 
     /// The owner of the lock of this name, if a run around this one holds it.
@@ -57,15 +62,24 @@ impl Enclosing {
         name: &OsStr,
         owner: &Owner,
         token: &TokenText,
-    ) -> [(&'static str, OsString); 4] {
+        number: Option<u64>,
+    ) -> [(&'static str, OsString); 5] {
         let owner = owner.id();
         let entry = format!("{owner}:{}", hex(name));
         let held = if self.held.is_empty() { entry } else { format!("{},{entry}", self.held) };
+        // All who take part in one lock have one number: what one of them has written with a higher one
+        // would shut the others out. Empty is better than that of another lock.
+        let fence = match number {
+            _ if self.token == token.as_str() && !self.fence.is_empty() => self.fence.clone(),
+            Some(number) => number.to_string(),
+            None => String::new(),
+        };
         [
             (NAME, name.to_owned()),
             (OWNER, owner.into()),
             (HELD, held.into()),
             (token::VARIABLE, token.as_str().into()),
+            (FENCE, fence.into()),
         ]
     }
 }
@@ -85,11 +99,26 @@ mod tests {
     use super::*;
 
     fn inside(outer: &Enclosing, name: &str, id: &str) -> Enclosing {
+        numbered(outer, name, id, Some(7))
+    }
+
+    fn numbered(outer: &Enclosing, name: &str, id: &str, number: Option<u64>) -> Enclosing {
         let owner = Owner::from_id(&id.repeat(24)).unwrap();
         let token = Token::parse(format!("ql:{}", id.repeat(40)).as_bytes()).unwrap().text();
-        let [(_, name), (_, owner), (_, held), _] = outer.inside(name.as_ref(), &owner, &token);
+        let [(_, name), (_, owner), (_, held), (_, token), (_, fence)] =
+            outer.inside(name.as_ref(), &owner, &token, number);
         let text = |value: OsString| value.into_string().unwrap();
-        Enclosing { name, owner: text(owner), held: text(held) }
+        let (owner, held, token, fence) = (text(owner), text(held), text(token), text(fence));
+        Enclosing { name, owner, held, token, fence }
+    }
+
+    #[test]
+    fn all_who_take_part_in_a_lock_have_one_number() {
+        let a = numbered(&Enclosing::default(), "a", "1", Some(7));
+        assert_eq!(a.fence, "7");
+        assert_eq!(numbered(&a, "a", "1", Some(8)).fence, "7", "the same lock");
+        assert_eq!(numbered(&a, "b", "2", Some(8)).fence, "8", "another one");
+        assert_eq!(numbered(&a, "b", "2", None).fence, "", "not that of another lock");
     }
 
     #[test]
@@ -105,7 +134,7 @@ mod tests {
     #[test]
     fn a_name_and_an_owner_that_were_set_by_hand_are_enough() {
         let name = OsString::from("x");
-        let by_hand = Enclosing { name, owner: "3".repeat(24), held: String::new() };
+        let by_hand = Enclosing { name, owner: "3".repeat(24), ..Enclosing::default() };
         assert_eq!(by_hand.owner_of("x".as_ref()), Some("3".repeat(24).as_str()));
     }
 }

@@ -76,9 +76,9 @@ impl From<Error> for Failed {
 fn code_of(error: &Error) -> u8 {
     match error {
         Error::Taken { .. } => TAKEN,
-        Error::NoQuorum { .. } => UNAVAILABLE,
+        Error::NoQuorum { .. } | Error::Quarantined { .. } | Error::Clock { .. } => UNAVAILABLE,
         // Who waited for nodes rather than for the lock has to look at the nodes.
-        Error::TimedOut { last, .. } if matches!(**last, Error::NoQuorum { .. }) => UNAVAILABLE,
+        Error::TimedOut { last, .. } if code_of(last) == UNAVAILABLE => UNAVAILABLE,
         Error::TimedOut { .. } => WAITED,
         Error::Lost { .. } => LOST,
         // The one thing a single node can stand in the way with is a name that is in use for
@@ -141,6 +141,12 @@ mod tests {
         assert_eq!(code_of(&timed_out(taken)), 124);
         assert_eq!(code_of(&no_quorum()), 69);
         assert_eq!(code_of(&timed_out(no_quorum())), 69);
+        let (name, answers) = (Name::new("x").unwrap(), NodeAnswers::default());
+        let remaining = Duration::from_secs(1);
+        let waits = Error::Quarantined { name: name.clone(), remaining, answers: answers.clone() };
+        assert_eq!((code_of(&waits), code_of(&timed_out(waits))), (69, 69));
+        let apart = Error::Clock { name, answers };
+        assert_eq!((code_of(&apart), code_of(&timed_out(apart))), (69, 69));
     }
 
     #[test]

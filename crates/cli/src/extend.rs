@@ -17,7 +17,7 @@ pub(crate) struct Extend {
 
 impl Extend {
     pub(crate) fn new(args: ExtendArgs) -> Result<Self, Failed> {
-        let cluster = Cluster::new(args.cluster, args.ttl)?;
+        let cluster = Cluster::for_scripts(args.cluster, args.ttl)?;
         Ok(Self { cluster, name: args.name, token: token::read(args.token)? })
     }
 }

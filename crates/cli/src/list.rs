@@ -1,6 +1,6 @@
 //! `quorlock list`: what is held.
 
-use quorlock::Status;
+use quorlock::{Locker, Status};
 use serde_json::Value;
 
 use crate::args::ListArgs;
@@ -9,6 +9,7 @@ use crate::exit::Failed;
 use crate::note;
 use crate::plan::Cluster;
 use crate::status::json;
+use crate::stderr::warn;
 use crate::stdout;
 use crate::time::utc_for_people;
 
@@ -27,20 +28,36 @@ impl List {
 
 /// Shows them, and returns the code to exit with.
 pub(crate) async fn list(plan: &List) -> Result<u8, Failed> {
-    let locks = plan.cluster.connect().await?.list().await?;
+    let locker = plan.cluster.connect().await?;
+    let locks = locker.list().await?;
     let text = match &*locks {
         locks if plan.json => format!("{}\n", Value::Array(locks.iter().map(json).collect())),
         [] => "no lock is held\n".to_owned(),
         locks => columns(locks),
     };
     stdout::write(&text)?;
+    if !plan.json {
+        tell_who_does_not_vote(&locker).await?;
+    }
     Ok(0)
 }
 
+/// Beside the table, which may be empty: nodes that were emptied have none of the locks.
+async fn tell_who_does_not_vote(locker: &Locker) -> Result<(), Failed> {
+    // Any name will do, and nobody has to hold it.
+    for node in locker.inspect("quorlock:list").await?.nodes {
+        if let Some(left) = node.quarantine {
+            let (node, left) = (node.node, shown(left));
+            warn(format_args!("node {node} casts no vote for another {left}"));
+        }
+    }
+    Ok(())
+}
+
 fn columns(locks: &[Status]) -> String {
-    let mut rows = vec![["NAME", "HOLDER", "SINCE", "LEFT", "WAITING"].map(str::to_owned)];
+    let mut rows = vec![["NAME", "HOLDER", "SINCE", "LEFT", "WAITING", "FENCE"].map(str::to_owned)];
     rows.extend(locks.iter().map(row));
-    let mut widths = [0; 5];
+    let mut widths = [0; 6];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
@@ -53,7 +70,7 @@ fn columns(locks: &[Status]) -> String {
     lines.collect()
 }
 
-fn row(status: &Status) -> [String; 5] {
+fn row(status: &Status) -> [String; 6] {
     let unknown = || "?".to_owned();
     let holder = match (status.note(), status.holder()) {
         (Some(note), _) => note::shown(note),
@@ -66,5 +83,6 @@ fn row(status: &Status) -> [String; 5] {
         status.note().and_then(|note| note.since).map_or_else(unknown, utc_for_people),
         status.remaining().map_or_else(unknown, shown),
         status.waiters().map_or_else(unknown, |count| count.to_string()),
+        status.number().map_or_else(unknown, |number| number.to_string()),
     ]
 }

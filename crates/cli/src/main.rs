@@ -6,8 +6,10 @@
 //!                   │     └────▶ supervise  signals, terminal, grace: until all of it has ended
 //!                   ├──▶ acquire, extend, release   the same in steps, for scripts
 //!                   ├──▶ status, list       who holds locks
+//!                   ├──▶ init               new nodes are told that they are
 //!                   ├──▶ doctor             what is wrong with the nodes
 //!                   ├──▶ simulate           the lock under simulated faults
+//!                   ├──▶ bench              what locks on them cost
 //!                   └──▶ pages              manual pages and completions
 //! ```
 //!
@@ -15,6 +17,8 @@
 
 mod acquire;
 mod args;
+mod ask;
+mod bench;
 mod config;
 mod doctor;
 mod duration;
@@ -24,6 +28,7 @@ mod exit;
 mod extend;
 mod grace;
 mod group;
+mod init;
 mod last_signal;
 mod list;
 mod note;
@@ -79,9 +84,8 @@ fn main() -> ExitCode {
 
 fn execute(args: Args) -> Result<u8, Failed> {
     let plan = Plan::new(args)?;
-    // The doctor has its own way to say what the library warns of. What simulated locks meet is worth
-    // no warning.
-    let quiet = matches!(plan, Plan::Doctor(_) | Plan::Simulate(_));
+    // These have their own way to say what the library warns of, or nothing that is worth a warning.
+    let quiet = matches!(plan, Plan::Doctor(_) | Plan::Bench(_) | Plan::Simulate(_));
     let least = if quiet { LevelFilter::OFF } else { LevelFilter::WARN };
     warnings::show(least)?;
     let runtime =
@@ -96,8 +100,10 @@ fn execute(args: Args) -> Result<u8, Failed> {
             Plan::Release(plan) => release::release(plan).await,
             Plan::Status(plan) => status::status(plan).await,
             Plan::List(plan) => list::list(plan).await,
+            Plan::Init(plan) => init::init(plan).await,
             Plan::Doctor(plan) => doctor::doctor(plan).await,
             Plan::Simulate(plan) => simulate::simulate(plan),
+            Plan::Bench(plan) => bench::bench(plan).await,
             Plan::Man(args) => pages::man(args),
             Plan::Completions(args) => pages::completions(args),
         }

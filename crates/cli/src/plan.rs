@@ -4,22 +4,27 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use quorlock::{Builder, Error, Locker, Settings};
+use quorlock::{Builder, Dialect, Error, Locker, Settings};
 use rustix::process::Signal;
 
 use crate::acquire::Acquire;
 use crate::args::{
     Action, Args, ClusterArgs, CompletionsArgs, DoctorArgs, ManArgs, RunArgs, StatusArgs,
 };
-use crate::config::{self, Config, Login, NodeEntry};
+use crate::bench::Bench;
+use crate::config::{self, Config, Login, NodeEntry, Promises};
 use crate::duration::shown;
 use crate::exit::{self, Failed};
 use crate::extend::Extend;
 use crate::grace;
+use crate::init::Init;
 use crate::list::List;
 use crate::note;
 use crate::release::Release;
 use crate::simulate::Simulate;
+
+/// How long a lock lasts that a script holds, unless it says otherwise.
+const SCRIPT_TTL: Duration = Duration::from_secs(30);
 
 /// What is to be done.
 pub(crate) enum Plan {
@@ -29,8 +34,10 @@ pub(crate) enum Plan {
     Release(Release),
     Status(Status),
     List(List),
+    Init(Init),
     Doctor(Doctor),
     Simulate(Simulate),
+    Bench(Bench),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }
@@ -82,6 +89,7 @@ pub(crate) struct Cluster {
     urls: Vec<String>,
     prefix: OsString,
     pub(crate) ttl: Duration,
+    pub(crate) promises: Promises,
     /// How long to wait for a lock if the command line says nothing of it.
     pub(crate) wait: Option<Duration>,
     /// Whether locks are to carry a note about their holder, if the file says so.
@@ -98,9 +106,11 @@ impl Plan {
             Action::Extend(args) => Extend::new(args).map(Self::Extend),
             Action::Release(args) => Release::new(args).map(Self::Release),
             Action::List(args) => List::new(args).map(Self::List),
+            Action::Init(args) => Init::new(args).map(Self::Init),
             Action::Status(args) => Status::new(args).map(Self::Status),
             Action::Doctor(args) => Doctor::new(args).map(Self::Doctor),
             Action::Simulate(args) => Simulate::new(args).map(Self::Simulate),
+            Action::Bench(args) => Bench::new(args).map(Self::Bench),
             Action::Man(args) => Ok(Self::Man(args)),
             Action::Completions(args) => Ok(Self::Completions(args)),
         }
@@ -112,7 +122,9 @@ impl Run {
         check_times(&args)?;
         let mut cluster = Cluster::new(args.cluster, args.ttl)?;
         // A lock that may not be held for as long as its TTL needs no longer one.
-        cluster.ttl = args.max_hold.map_or(cluster.ttl, |longest| longest.min(cluster.ttl));
+        if let Some(longest) = args.max_hold {
+            cluster.ttl = cluster.ttl.min(longest.saturating_add(cluster.margin()));
+        }
         let command = match args.line {
             Some(line) => vec!["sh".into(), "-c".into(), line],
             None => args.command,
@@ -178,8 +190,9 @@ impl Cluster {
     /// What the command line leaves open is looked up in the environment, then in the file.
     pub(crate) fn new(args: ClusterArgs, ttl: impl Into<Option<Duration>>) -> Result<Self, Failed> {
         let config = Config::load(args.config.as_deref())?;
+        let promises = Promises::new(&args.dialect, &config)?;
         let ttl = config::duration(ttl.into(), "QUORLOCK_TTL", config.ttl)?
-            .unwrap_or(Settings::default().ttl);
+            .unwrap_or(Settings::default().ttl.min(promises.max_ttl));
         let wait = config::duration(None, "QUORLOCK_WAIT", config.wait)?;
         let node_limit =
             config::duration(args.node_limit, "QUORLOCK_NODE_LIMIT", config.node_limit)?;
@@ -197,19 +210,37 @@ impl Cluster {
             vec![NodeEntry { url, ..NodeEntry::default() }]
         };
         let urls = nodes.iter().map(|node| login.complete(node)).collect::<Result<_, _>>()?;
-        let most = Settings::default().max_ttl;
+        let most = promises.max_ttl;
         if ttl > most {
             return Err(Failed::new(
                 exit::MISUSE,
                 format!(
-                    "a TTL of {} is above the maximum of {}; use a shorter one, and extend it, as \
-                     quorlock run does by itself",
+                    "a TTL of {} is above the maximum of {} (--max-ttl, max_ttl); use a shorter one, \
+                     and extend it, as quorlock run does by itself",
                     shown(ttl),
                     shown(most)
                 ),
             ));
         }
-        Ok(Self { urls, prefix, ttl, wait, note: config.note, node_limit, connect_limit })
+        Ok(Self { urls, prefix, ttl, promises, wait, note: config.note, node_limit, connect_limit })
+    }
+
+    /// For a lock whose holder does not extend it by itself: unless said otherwise, it lasts long.
+    pub(crate) fn for_scripts(args: ClusterArgs, ttl: Option<Duration>) -> Result<Self, Failed> {
+        let mut cluster = Self::new(args, ttl)?;
+        cluster.ttl = ttl.unwrap_or(SCRIPT_TTL.min(cluster.promises.max_ttl));
+        Ok(cluster)
+    }
+
+    /// What is taken off the end of each lease.
+    fn margin(&self) -> Duration {
+        if self.has_markers() { self.promises.margin() } else { Duration::ZERO }
+    }
+
+    /// Whether some of the nodes have to be told that they are new.
+    pub(crate) fn has_markers(&self) -> bool {
+        let is_file = |url: &String| url.starts_with("sqlite:");
+        self.promises.dialect == Dialect::Strict && !self.urls.iter().all(is_file)
     }
 
     /// A locker with these settings, yet to be connected.
@@ -225,7 +256,7 @@ impl Cluster {
         if let Some(limit) = self.connect_limit {
             builder = builder.connect_limit(limit);
         }
-        builder
+        self.promises.apply(builder)
     }
 
     pub(crate) async fn connect(&self) -> Result<Locker, Error> {
@@ -295,7 +326,10 @@ mod tests {
     #[test]
     fn a_lock_that_may_not_be_held_for_its_ttl_gets_a_shorter_one() {
         let ttl = |option| run(&format!("quorlock run {option} x -- cmd")).cluster.ttl;
-        assert_eq!(ttl("--node redis://a --max-hold 4s"), Duration::from_secs(4));
+        assert_eq!(ttl("--node sqlite:a --max-hold 4s"), Duration::from_secs(4));
+        assert_eq!(ttl("--node redis://a --dialect redlock --max-hold 4s"), Duration::from_secs(4));
+        // What the strict dialect takes off the end has to be there.
+        assert_eq!(ttl("--node redis://a --max-hold 4s"), Duration::from_millis(4_500));
         assert_eq!(ttl("--node redis://a --max-hold 1h"), Duration::from_secs(10));
     }
 

@@ -1,12 +1,12 @@
 //! `quorlock release`: give a lock back that another process has taken, or take it away.
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use quorlock::{Error, Locker, NodeReleaseState, Status, Verdict};
 
 use crate::args::ReleaseArgs;
+use crate::ask::is_meant;
 use crate::exit::{self, Failed};
 use crate::note;
 use crate::plan::Cluster;
@@ -87,19 +87,4 @@ fn described(seen: &Status) -> String {
     let Some(note) = seen.note() else { return format!("held by {holder}") };
     let since = note.since.map(|at| format!(", since {}", utc_for_people(at)));
     format!("held by {holder} ({}{})", note::shown(note), since.unwrap_or_default())
-}
-
-/// Asks, if there is somebody to ask.
-fn is_meant(question: &str) -> Result<bool, Failed> {
-    if !io::stdin().is_terminal() {
-        let remedy = "add --yes if that is meant, for there is no terminal to ask on";
-        return Err(Failed::new(exit::MISUSE, format!("{question} {remedy}")));
-    }
-    let failed = |error: io::Error| {
-        Failed::new(exit::OWN_FAILURE, format!("it cannot be asked whether that is meant: {error}"))
-    };
-    write!(io::stderr(), "{question} [y/N] ").map_err(failed)?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).map_err(failed)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes" | "Yes"))
 }

@@ -66,7 +66,7 @@ async fn run_locked(
     let held_since = Instant::now();
     let mut terminal = Terminal::open();
     let takes_terminal = terminal.as_mut().is_some_and(Terminal::goes_to_command);
-    let environment = enclosing.inside(&plan.name, &owner, &guard.token());
+    let environment = enclosing.inside(&plan.name, &owner, &guard.token(), guard.number());
     let mut group = Group::start(plan, &environment, takes_terminal)?;
     let passed_on = Vec::new();
     let group = &mut group;

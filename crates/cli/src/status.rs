@@ -75,6 +75,8 @@ pub(crate) fn json(status: &Status) -> Value {
             "holder": record.map(|record| record.holder.to_string()),
             "remaining_ms": millis(record.and_then(|record| record.remaining)),
             "waiting": node.waiters,
+            "fence": record.and_then(|record| record.number),
+            "quarantine_ms": millis(node.quarantine),
             "error": node.record.as_ref().err().map(ToString::to_string),
         })
     });
@@ -95,6 +97,8 @@ pub(crate) fn json(status: &Status) -> Value {
         "since": note.and_then(|note| note.since).map(utc),
         "remaining_ms": millis(status.remaining()),
         "waiting": status.waiters(),
+        "fence": status.number(),
+        "quarantine_ms": millis(status.quarantine()),
         "nodes": nodes.collect::<Vec<_>>(),
     })
 }
@@ -128,6 +132,16 @@ fn table(status: &Status, now: SystemTime) -> String {
             let _ = writeln!(text, "since:   {}", note::since_for_people(since, now));
         }
     }
+    if let Some(number) = status.number() {
+        let _ = writeln!(text, "fence:   {number}");
+    }
+    if let Some(left) = status.quarantine() {
+        let _ = writeln!(
+            text,
+            "votes:   too few nodes cast one for another {}; wait, or run quorlock init if they are new",
+            shown(left)
+        );
+    }
     if let Some(count @ 1..) = status.waiters() {
         let _ = writeln!(text, "waiting: {count}");
     }
@@ -141,7 +155,9 @@ fn table(status: &Status, now: SystemTime) -> String {
             }
             Err(failure) => failure.to_string(),
         };
-        let _ = writeln!(text, "{:width$}  {said}", node.node);
+        let quiet =
+            node.quarantine.map(|left| format!("  casts no vote for another {}", shown(left)));
+        let _ = writeln!(text, "{:width$}  {said}{}", node.node, quiet.unwrap_or_default());
     }
     text
 }

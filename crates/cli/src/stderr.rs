@@ -63,7 +63,9 @@ fn carry_out(order: Order) {
         // There is no place left to report that stderr is closed.
         Order::Write(text) => drop(io::stderr().write_all(text.as_bytes())),
         Order::Show(line) => {
-            let columns = tcgetwinsize(io::stderr()).map_or(80, |size| size.ws_col);
+            // A terminal that does not know its width, as on a serial line, says zero.
+            let size = tcgetwinsize(io::stderr()).ok().filter(|size| size.ws_col > 0);
+            let columns = size.map_or(80, |size| size.ws_col);
             let line = cut(&line, usize::from(columns).saturating_sub(1));
             let (spinner, rest) = line.split_at_checked(1).unwrap_or_default();
             let line = format!("{CLEAR}{}{rest}", painted(HINT, spinner));

@@ -132,10 +132,11 @@ pub(crate) async fn lock(
     patience: &Patience,
 ) -> Result<Guard, Failed> {
     loop {
-        // With less than a third it might be too late for the first extension.
+        // With less than a third it might be too late for the first extension. Of a TTL that is short
+        // beside what clocks may differ by, less than that can be had.
         let mut lock = locker
             .lock(plan.name.as_bytes())
-            .at_least(plan.cluster.ttl / 3)
+            .at_least((plan.cluster.ttl / 3).min(locker.validity() / 2))
             .owner(owner)
             .note(&*plan.note);
         if let Some(longest) = plan.max_hold {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The lease is what is left of it unless it is renewed, and whoever looks at this is among those
-//! who wait.
+//! who wait. While too many nodes cast no vote, since they may have forgotten some, that is shown instead.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -49,6 +49,9 @@ pub(crate) async fn show(locker: &Locker, name: &OsStr, since: Instant) -> Infal
 
 /// What is known of the lock, by a look so long ago.
 fn known(status: &Status, ago: Duration) -> String {
+    if let Some(left) = status.quarantine() {
+        return format!(", no votes for another {}", shown(left.saturating_sub(ago)));
+    }
     let holder = match (status.verdict(), status.note()) {
         (Verdict::Held(_), Some(note)) => format!(", held by {}", note::shown(note)),
         (Verdict::Held(holder), None) => format!(", held by {holder}"),

@@ -8,9 +8,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::Error;
+use crate::abstaining::Told;
 use crate::core::{Core, Pending};
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::examine::{self, Checkup};
+use crate::init::{self, NodeInit};
 use crate::line::Lines;
 use crate::locker::Locker;
 use crate::node::{self, ClientId, Failure, FailureKind, Inbox, Node, Setting};
@@ -210,6 +212,7 @@ impl Builder {
             waiters: Waiters::default(),
             client,
             highest: AtomicU64::new(0),
+            told: Told::default(),
         });
         let inbox: Weak<dyn Inbox> = Arc::<Core>::downgrade(&core);
         for (index, node) in core.nodes.iter().enumerate() {
@@ -238,6 +241,34 @@ impl Builder {
         let client = ClientId::random(&*runtime);
         let setting = Setting { settings: self.settings, runtime, servers: Arc::default(), client };
         examine::examine(&self.urls, &self.nodes, quorum, &setting, name.as_ref()).await
+    }
+
+    /// Marks the nodes as new: they vote from now on, and do not wait first until everything has ended
+    /// that they may have granted and forgotten. Only Redis and Valkey nodes in the `strict` dialect
+    /// have to be told.
+    ///
+    /// **Only on the word of somebody who knows** that no lock which any client still believes in was
+    /// ever granted by these nodes. Otherwise two may hold one lock.
+    ///
+    /// A node that was restarted, that serves clients with another longest TTL or clock window, or on
+    /// which a lock is held is no new one: unless `force` is set, it is refused, and no node is changed then. Nodes that
+    /// cannot be reached do not keep the others from being marked.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`]: settings that do not fit together, a URL that cannot be read, or one server
+    /// behind two URLs. What became of each node stands in the answer.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, unless [`runtime`](Self::runtime) was given.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections. Some nodes may have been marked by then.
+    pub async fn init(mut self, force: bool) -> Result<Vec<NodeInit>, Error> {
+        self.complete()?;
+        let runtime = self.runtime.take().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
+        let client = ClientId::random(&*runtime);
+        let setting = Setting { settings: self.settings, runtime, servers: Arc::default(), client };
+        init::init(&self.urls, &self.nodes, &setting, force).await
     }
 
     /// Fills in what follows from other settings, and checks them all.
@@ -305,10 +336,7 @@ fn check_ready(core: &Core, ready: &Readiness) -> Result<(), Error> {
     for NodeAnswer { node, failure } in &failures {
         let Some(failure) = failure else { continue };
         if failure.kind() == FailureKind::Duplicate {
-            return Err(Error::misuse(
-                format!("node {node}: {failure}"),
-                "name every server once: two votes of one server are no majority",
-            ));
+            return Err(Error::duplicate(node, failure));
         }
     }
     let have = ready.len() - failures.len();

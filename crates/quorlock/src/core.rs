@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::abstaining::Told;
 use crate::line::Lines;
 use crate::node::{Call, ClientId, Node, Round};
 use crate::runtime::{Runtime, wall_us};
@@ -30,6 +31,8 @@ pub(crate) struct Core {
     pub(crate) client: ClientId,
     /// The highest number that any of its locks had.
     pub(crate) highest: AtomicU64,
+    /// Nodes that cast no vote, of which it was told.
+    pub(crate) told: Told,
 }
 
 /// When something is sent, by both clocks.

@@ -78,7 +78,7 @@ pub enum Error {
 
     /// Too many nodes cast no vote, since they were started or emptied and may have forgotten locks.
     /// Wait for as long as it says, or run `quorlock init` if the nodes are new.
-    #[error("the lock {name} cannot be taken for another {remaining:.1?}: {answers}")]
+    #[error("the lock {name} cannot be taken for another {remaining:.1?}: {}", quarantined(.answers))]
     Quarantined {
         /// The lock.
         name: Name,
@@ -217,6 +217,14 @@ impl fmt::Display for NodeAnswers {
 }
 
 impl Error {
+    /// One server stands behind two URLs.
+    pub(crate) fn duplicate(node: &str, failure: &Failure) -> Self {
+        Self::misuse(
+            format!("node {node}: {failure}"),
+            "name every server once: two votes of one server are no majority",
+        )
+    }
+
     pub(crate) fn misuse(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Misuse { problem: problem.into(), remedy: remedy.into() }
     }
@@ -227,6 +235,30 @@ fn capped(cap: Cap) -> String {
         Cap::Extensions(count) => format!("it was extended {count} times, the most it may be"),
         Cap::Hold => "it is held for as long as it may be".to_owned(),
     }
+}
+
+/// Those that wait for the same reason, in one sentence; then the others.
+fn quarantined(answers: &NodeAnswers) -> String {
+    let waits = |answer: &&NodeAnswer| {
+        let failure = answer.failure.as_ref();
+        failure.is_some_and(|failure| matches!(failure.kind(), FailureKind::Quarantined(_)))
+    };
+    let (waiting, others): (Vec<_>, Vec<_>) = answers.0.iter().partition(waits);
+    let nodes: Vec<_> = waiting.iter().map(|answer| answer.node.as_str()).collect();
+    let (were, cast, they) = match nodes.len() {
+        1 => ("was", "casts", "it is"),
+        _ => ("were", "cast", "they are"),
+    };
+    let mut text = format!(
+        "{} {were} started or emptied, and {cast} no vote until every lock has ended that may be \
+         forgotten; wait, or run quorlock init if {they} new",
+        nodes.join(", ")
+    );
+    if !others.is_empty() {
+        let others = NodeAnswers(others.into_iter().cloned().collect());
+        text.push_str(&format!("; {others}"));
+    }
+    text
 }
 
 fn held_by(holder: Option<Holder>) -> String {

@@ -95,6 +95,13 @@ impl Guard {
         self.number
     }
 
+    /// The [`fence`](Self::fence), or nothing if this holder has none: the lock may have been taken
+    /// without one by another process, and be held here for the same owner.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        (self.number > 0).then_some(self.number)
+    }
+
     /// Whether the lock is held at this moment. Once it is `false` it stays so.
     #[must_use]
     pub fn is_held(&self) -> bool {

@@ -60,6 +60,7 @@ struct Readme;
 #[doc = include_str!("../../../docs/recipes/fencing.md")]
 struct Recipes;
 
+mod abstaining;
 pub mod blocking;
 mod builder;
 mod core;
@@ -69,6 +70,7 @@ pub mod examine;
 mod fence;
 mod guard;
 mod guards;
+mod init;
 mod inspect;
 mod line;
 mod lock;
@@ -95,6 +97,7 @@ pub use error::{Error, Loss, NodeAnswer, NodeAnswers};
 pub use fence::{Fence, FenceRead, FenceWrite, Stale};
 pub use guard::{Extending, Guard, GuardState, Releasing};
 pub use guards::Guards;
+pub use init::{InitState, NodeInit, Refusal};
 pub use lock::{Lock, Locking};
 pub use locker::Locker;
 pub use loss::{FirstLost, Lost};

@@ -357,24 +357,7 @@ impl Locking {
                 note: status.and_then(Status::note).cloned().map(Box::new),
             },
             Defeat::Unreachable | Defeat::TooLate | Defeat::Abandoned => {
-                let (quorum, answers) = (self.lock.core.quorum, &defeated.answers);
-                let missing = quorum.enough().saturating_sub(defeated.granted);
-                if let Some(remaining) = answers.quarantine(missing) {
-                    let (name, answers) = (name.clone(), defeated.answers);
-                    return Error::Quarantined { name, remaining, answers };
-                }
-                if answers.apart() >= quorum.too_many() {
-                    return Error::Clock { name: name.clone(), answers: defeated.answers };
-                }
-                let late = defeated.defeat == Defeat::TooLate;
-                let too_late = if late { " too late for it to be of use" } else { "" };
-                Error::NoQuorum {
-                    verb: format!("granted the lock {name}{too_late}"),
-                    have: defeated.granted,
-                    need: quorum.enough(),
-                    nodes: quorum.nodes(),
-                    answers: defeated.answers,
-                }
+                defeated.without_votes(&self.lock.core, name)
             }
         }
     }

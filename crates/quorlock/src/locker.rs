@@ -59,6 +59,13 @@ impl Locker {
         self.lock(name).wait(Duration::ZERO)
     }
 
+    /// How long a lock with the TTL of this locker can be relied upon, if its nodes answer at once: the
+    /// TTL less what these nodes take off it for clocks that differ.
+    #[must_use]
+    pub fn validity(&self) -> Duration {
+        self.core.terms(self.core.settings.ttl).validity()
+    }
+
     /// Refuses new locks, and waits until every release and every note that is under way was answered
     /// by every node, or has passed its time limit.
     ///

@@ -19,9 +19,13 @@ of the shell, or in a file. With --token-file nothing is printed. The file is fo
 alone (mode 0600), and appears only when the lock is taken. One that is there is replaced if it \
 is empty or holds a token, and refused otherwise.
 
+With --json it is one object in one line: name, token (null with --token-file) and fence, a number \
+that is higher than that of everybody who held the lock before. Pass the fence on with every write, \
+and let what the lock protects refuse a lower one than it has seen.
+
 Exit codes:
     0  the lock is taken
-   69  too few nodes can be reached
+   69  too few nodes can be reached, or vote yet
    75  the lock is taken by somebody else (-n; another code with -E)
    76  the lock was taken, and lost before its token was written
    78  arguments or settings that cannot work
@@ -44,9 +48,10 @@ Examples:
 #[derive(Parser)]
 #[command(after_help = ACQUIRE_EXAMPLES)]
 pub(crate) struct AcquireArgs {
-    /// How long the lock lasts unless it is extended. At most 30s
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
+    /// How long the lock lasts unless it is extended. At most --max-ttl [default: 30s, or
+    /// --max-ttl if that is less]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
 
     #[arg(help = "Wait so long at the most: 10s, 1m30s, 500ms, 2h, or seconds such as 0.5 [env: \
                   QUORLOCK_WAIT] [default: without end]")]
@@ -61,6 +66,10 @@ pub(crate) struct AcquireArgs {
     /// and 124]
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
+
+    /// Print JSON, for programs: the token, and the number of this holder
+    #[arg(long)]
+    pub(crate) json: bool,
 
     /// Write the token to a file instead of standard output
     #[arg(long, value_name = "FILE")]

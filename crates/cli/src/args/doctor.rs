@@ -15,13 +15,14 @@ it. Where a user may only touch certain keys, give a NAME that starts like them.
 
 What it finds is ok, a warning or an error, and comes with a remedy. It looks at: whether the \
 nodes can be reached and used, how many of them may fail, one server behind two URLs, replicas, \
-what a server forgets when it crashes, eviction, the rights of the user, whether waiters are \
-told of their turn, round trips beside the time limits, clocks; and of a SQLite file, who may \
-open it and where it lies.
+whether a node votes and for which clients, what a server forgets when it crashes, eviction, the \
+rights of the user, whether waiters are told of their turn, round trips beside the time limits, \
+clocks; and of a SQLite file, who may open it and where it lies.
 
 With --json it is one object: severity, exit_code, quorum {nodes, needed, usable, may_fail}, \
-settings {ttl_ms, node_limit_ms, connect_limit_ms}, findings, and for each of the nodes its \
-node, usable, facts and findings. A finding has check, severity (ok, warn, error), text and \
+settings {ttl_ms, node_limit_ms, connect_limit_ms, dialect, max_ttl_ms, clock_behind_ms, \
+clock_ahead_ms, clients_apart_ms}, findings, and for each of the nodes its node, usable, facts and \
+findings. A finding has check, severity (ok, warn, error), text and \
 remedy (or null). Fields may be added, and those that are there stay.
 
 Exit codes:

@@ -29,9 +29,10 @@ Examples:
 #[derive(Parser)]
 #[command(after_help = EXTEND_EXAMPLES)]
 pub(crate) struct ExtendArgs {
-    /// How long the lock lasts from now on. At most 30s
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
+    /// How long the lock lasts from now on. At most --max-ttl [default: 30s, or
+    /// --max-ttl if that is less]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
 
     #[command(flatten)]
     pub(crate) token: TokenArgs,

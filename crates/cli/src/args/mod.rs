@@ -1,8 +1,11 @@
 //! The command line, as it is written and as `--help` explains it.
 
 mod acquire;
+mod bench;
+mod dialect;
 mod doctor;
 mod extend;
+mod init;
 mod list;
 mod note;
 mod pages;
@@ -23,8 +26,11 @@ use clap::{Parser, Subcommand};
 use crate::stderr::{fail, hint};
 use crate::{duration, exit};
 pub(crate) use acquire::AcquireArgs;
+pub(crate) use bench::BenchArgs;
+pub(crate) use dialect::DialectArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use extend::ExtendArgs;
+pub(crate) use init::InitArgs;
 pub(crate) use list::ListArgs;
 pub(crate) use note::NoteArgs;
 pub(crate) use pages::{CompletionsArgs, ManArgs, Shell};
@@ -49,6 +55,8 @@ in a file: --config FILE or QUORLOCK_CONFIG, else ~/.config/quorlock/config.toml
   username = \"locks\"                  # for nodes whose URL names no user
   password_file = \"password\"          # for nodes whose URL has no password
   prefix = \"app:\"
+  dialect = \"strict\"
+  max_ttl = \"30s\"
   ttl = \"10s\"
   wait = \"1m30s\"
   node_limit = \"50ms\"
@@ -65,7 +73,9 @@ Examples:
   quorlock run -n backup -- ./backup.sh     # not now if taken: exit code 75
   quorlock status backup
   quorlock list
+  quorlock init                             # once, for new nodes
   quorlock doctor                           # what is wrong with the nodes
+  quorlock bench                            # what locks on them cost
   QUORLOCK_TOKEN=$(quorlock acquire deploy) # for scripts";
 
 /// Over the options that all commands with a lock have.
@@ -99,8 +109,10 @@ pub(crate) enum Action {
     Release(ReleaseArgs),
     Status(StatusArgs),
     List(ListArgs),
+    Init(InitArgs),
     Doctor(DoctorArgs),
     Simulate(SimulateArgs),
+    Bench(BenchArgs),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }
@@ -119,6 +131,9 @@ pub(crate) struct ClusterArgs {
     )]
     #[arg(long, value_name = "PREFIX", help_heading = NODES)]
     pub(crate) prefix: Option<OsString>,
+
+    #[command(flatten)]
+    pub(crate) dialect: DialectArgs,
 
     #[arg(
         help = "How long a node may take to answer [env: QUORLOCK_NODE_LIMIT] [default: 50ms, or a \
@@ -237,6 +252,7 @@ mod tests {
             ("--ttl", settings.ttl),
             ("--node-limit", settings.node_limit),
             ("--connect-limit", settings.connect_limit),
+            ("--max-ttl", settings.max_ttl),
         ] {
             let text = help.split(&format!("{option} <")).nth(1).unwrap();
             let said = text.split("[default: ").nth(1).unwrap();

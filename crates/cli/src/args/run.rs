@@ -36,6 +36,9 @@ The command finds in its environment:
   QUORLOCK_TOKEN  its token, a secret: whoever has it can extend and release
                   the lock. Another one with every run, so a value for a
                   compare-and-set in what the lock protects
+  QUORLOCK_FENCE  its number: higher than that of everybody who held the
+                  lock before. Pass it on with every write, and let what the
+                  lock protects refuse a lower one than it has seen
   QUORLOCK_OWNER  its owner, a secret
   QUORLOCK_HELD   the owners of all runs around it, secrets too
 
@@ -48,7 +51,8 @@ info, debug. NO_COLOR turns colours off.
 
 Exit codes:
     *  that of the command; 128+N if signal N ended it
-   69  too few nodes can be reached (in the time of -w, or at once with -n)
+   69  too few nodes can be reached, or vote yet (in the time of -w, or at
+       once with -n)
    75  the lock is taken by somebody else (-n; another code with -E)
    76  the lock was lost or held for as long as it may be, and the command was
        ended
@@ -81,7 +85,7 @@ pub(crate) struct RunArgs {
 
     #[arg(
         help = "How long the lock outlives this process if the machine dies; it is extended for as \
-                  long as the command runs. At most 30s [env: QUORLOCK_TTL] [default: 10s]"
+                  long as the command runs. At most --max-ttl [env: QUORLOCK_TTL] [default: 10s]"
     )]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,

@@ -22,8 +22,11 @@ With --json it is one object in one line. Fields are never removed; what is not 
                 holder
   remaining_ms  how long it stays taken unless it is renewed
   waiting       how many processes wait for it
-  nodes         for each [{node, state, holder, remaining_ms, waiting, error}],
-                where state is held, free or failed
+  fence         the number of its holder, higher than that of all before
+  quarantine_ms when a majority of the nodes votes again, if too many of them
+                cast no vote, since they were started or emptied
+  nodes         for each [{node, state, holder, remaining_ms, waiting, fence,
+                quarantine_ms, error}], where state is held, free or failed
 
 Passwords belong into QUORLOCK_NODES or a file: the arguments of a process can be seen by every \
 user of the machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), \

@@ -4,15 +4,16 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quorlock::Dialect;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Config, NodeEntry, misuse};
+use super::{Config, NodeEntry, dialect, misuse};
 use crate::duration;
 use crate::exit::Failed;
 
-const KEYS: &str =
-    "nodes, prefix, ttl, wait, node_limit, connect_limit, username, password_file, note";
+const KEYS: &str = "nodes, prefix, ttl, wait, node_limit, connect_limit, username, password_file, \
+                    note, dialect, max_ttl, clock_behind, clock_ahead, clients_apart";
 const NODE_KEYS: &str = "url, username, password_file";
 
 /// Reads the text of the file at `path`.
@@ -36,6 +37,11 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Config, Failed> {
             "username" => config.username = Some(item.text()?),
             "password_file" => config.password_file = Some(item.file()?),
             "note" => config.note = Some(item.flag()?),
+            "dialect" => config.dialect = Some(item.dialect()?),
+            "max_ttl" => config.max_ttl = Some(item.duration()?),
+            "clock_behind" => config.clock_behind = Some(item.duration()?),
+            "clock_ahead" => config.clock_ahead = Some(item.duration()?),
+            "clients_apart" => config.clients_apart = Some(item.duration()?),
             unknown => return Err(source.unknown(&key.span(), unknown, KEYS)),
         }
     }
@@ -97,6 +103,13 @@ impl<'a> Item<'a> {
             DeValue::Boolean(flag) => Ok(*flag),
             _ => Err(self.expected("true or false, without quotes")),
         }
+    }
+
+    fn dialect(&self) -> Result<Dialect, Failed> {
+        let DeValue::String(text) = self.value.get_ref() else {
+            return Err(self.expected("\"strict\" or \"redlock\""));
+        };
+        dialect::parse(text).map_err(|error| self.refuse(&error))
     }
 
     /// As on the command line, or a plain number of seconds.
@@ -178,7 +191,8 @@ mod tests {
         let config = read(
             "nodes = ['redis://a', { url = 'redis://b', username = 'u' }]\nprefix = 'p:'\n\
              ttl = '5s'\nwait = 1.5\nnode_limit = '20ms'\nconnect_limit = 2\nusername = 'all'\n\
-             password_file = 'secret'\nnote = false\n",
+             password_file = 'secret'\nnote = false\ndialect = 'redlock'\nmax_ttl = '20s'\n\
+             clock_behind = '1ms'\nclock_ahead = '2ms'\nclients_apart = '3ms'\n",
         );
         let config = config.unwrap();
         assert_eq!(config.nodes[0].url, "redis://a");
@@ -192,6 +206,11 @@ mod tests {
         assert_eq!(config.username.as_deref(), Some("all"));
         assert_eq!(config.password_file, Some("/c/secret".into()));
         assert_eq!(config.note, Some(false));
+        assert_eq!(config.dialect, Some(Dialect::Redlock));
+        assert_eq!(config.max_ttl, Some(Duration::from_secs(20)));
+        assert_eq!(config.clock_behind, Some(Duration::from_millis(1)));
+        assert_eq!(config.clock_ahead, Some(Duration::from_millis(2)));
+        assert_eq!(config.clients_apart, Some(Duration::from_millis(3)));
         assert!(read("").unwrap().nodes.is_empty());
     }
 
@@ -214,6 +233,12 @@ mod tests {
             ("ttl = inf", "/c/x.toml:1: ttl: \"inf\" is no duration"),
             ("\n\ntll = '1s'", "/c/x.toml:3: tll: there is no such key; use one of nodes, prefix"),
             ("note = 'yes'", "/c/x.toml:1: note: this is a text; write true or false"),
+            (
+                "\ndialect = 'x'",
+                "/c/x.toml:2: dialect: \"x\" is no dialect; write strict or redlock",
+            ),
+            ("dialect = 1", "/c/x.toml:1: dialect: this is a number; write \"strict\""),
+            ("max_ttl = 'x'", "/c/x.toml:1: max_ttl: \"x\" is no duration"),
             ("prefix = 3", "/c/x.toml:1: prefix: this is a number; write a text in quotes"),
             ("nodes = 'redis://a'", "/c/x.toml:1: nodes: this is a text; write a list of URLs"),
             ("nodes = []", "/c/x.toml:1: nodes: this is an empty list"),

@@ -5,8 +5,10 @@
 //! ```
 //!
 //! Each setting is looked up on its own. Files: `place` knows which file, `file` reads it, `login`
-//! puts users and passwords into the URLs of the nodes.
+//! puts users and passwords into the URLs of the nodes, `dialect` knows what
+//! is to be promised of their locks.
 
+pub(crate) mod dialect;
 mod file;
 mod login;
 mod place;
@@ -22,7 +24,9 @@ use std::time::Duration;
 use crate::duration;
 use crate::exit::{self, Failed};
 use crate::stderr::warn;
+pub(crate) use dialect::Promises;
 pub(crate) use login::Login;
+use quorlock::Dialect;
 
 /// What a file says. Not `Debug`: the URLs may hold passwords.
 #[derive(Default)]
@@ -36,6 +40,11 @@ pub(crate) struct Config {
     pub(crate) username: Option<String>,
     pub(crate) password_file: Option<PathBuf>,
     pub(crate) note: Option<bool>,
+    pub(crate) dialect: Option<Dialect>,
+    pub(crate) max_ttl: Option<Duration>,
+    pub(crate) clock_behind: Option<Duration>,
+    pub(crate) clock_ahead: Option<Duration>,
+    pub(crate) clients_apart: Option<Duration>,
 }
 
 /// A node that a file names.

@@ -8,7 +8,7 @@ use std::process::Command;
 use quorlock_testkit::{RedisServer, Reply};
 use tempfile::TempDir;
 
-use crate::nodes::quorlock;
+use crate::nodes::{Record, quorlock};
 use crate::process::{Outcome, Running, outcome};
 
 /// A directory with a configuration file in it.
@@ -65,7 +65,8 @@ fn keys(server: &RedisServer, run: &mut Command) -> Vec<String> {
         Reply::Bulk(Some(key)) => String::from_utf8_lossy(&key).into_owned(),
         other => panic!("{other:?}"),
     };
-    keys.into_iter().map(text).collect()
+    // The marker of the node is not of the lock.
+    keys.into_iter().map(text).filter(|key| !key.ends_with(":quorlock:node")).collect()
 }
 
 /// The nodes that `status` names.
@@ -149,8 +150,10 @@ fn every_duration_comes_from_the_command_line_or_the_environment_or_the_file() {
     for (key, variable, option, [file, environment, argument], expected) in [
         ("ttl", "QUORLOCK_TTL", "--ttl", ["31s", "32s", "33s"], "a TTL of {}"),
         ("node_limit", "QUORLOCK_NODE_LIMIT", "--node-limit", ["3s", "4s", "5s"], "limit of {}"),
+        ("max_ttl", "QUORLOCK_MAX_TTL", "--max-ttl", ["7s", "8s", "9s"], "the maximum of {}"),
     ] {
-        home.write("config.toml", &format!("{key} = '{file}'"), 0o644);
+        let ttl = if key == "max_ttl" { "ttl = '9.5s'" } else { "" };
+        home.write("config.toml", &format!("{key} = '{file}'\n{ttl}"), 0o644);
         let run = |environment: Option<&str>, argument: Option<&str>| {
             let mut command = home.quorlock("run");
             command.args(["--node", &node]);
@@ -172,6 +175,70 @@ fn every_duration_comes_from_the_command_line_or_the_environment_or_the_file() {
     }
     let zero = refusal(quorlock().env("QUORLOCK_CONNECT_LIMIT", "0").args(["status", "x"]));
     assert!(zero.contains("the connect time limit is zero"), "{zero}");
+}
+
+#[test]
+fn the_dialect_comes_from_the_command_line_or_the_environment_or_the_file() {
+    let server = RedisServer::start();
+    let home = Home::with("");
+    let dialect = |file: &str, environment: Option<&str>, args: &[&str]| {
+        server.command(&["FLUSHALL"]);
+        home.write("config.toml", &format!("nodes = ['{}']\n{file}", server.url()), 0o600);
+        let mut command = home.quorlock("acquire");
+        environment.map(|dialect| command.env("QUORLOCK_DIALECT", dialect));
+        let acquired = outcome(command.args(args).arg("x"));
+        assert_eq!((acquired.code, acquired.stderr.as_str()), (Some(0), ""), "{acquired:?}");
+        let Reply::Bulk(Some(record)) = server.command(&["GET", "x"]) else { panic!("no lock") };
+        if record.starts_with(b"quorlock ") { "strict" } else { "redlock" }
+    };
+    assert_eq!(dialect("", None, &[]), "strict");
+    assert_eq!(dialect("dialect = 'redlock'", None, &[]), "redlock");
+    assert_eq!(dialect("dialect = 'redlock'", Some("strict"), &[]), "strict");
+    assert_eq!(dialect("", Some("redlock"), &[]), "redlock");
+    assert_eq!(dialect("", Some("redlock"), &["--dialect", "strict"]), "strict");
+    // What does not count is not looked at.
+    assert_eq!(dialect("", Some("none"), &["--dialect", "strict"]), "strict");
+
+    let says = |command: &mut Command, says: &str| {
+        let error = refusal(command.arg("x"));
+        assert!(error.contains(says) && error.contains("write strict or redlock"), "{error}");
+    };
+    says(home.quorlock("status").env("QUORLOCK_DIALECT", "none"), "QUORLOCK_DIALECT: \"none\"");
+    says(home.quorlock("status").args(["--dialect", "none"]), "--dialect <DIALECT>");
+    home.write("config.toml", "\ndialect = 'none'", 0o644);
+    says(&mut home.quorlock("status"), "config.toml:2: dialect: \"none\" is no dialect");
+}
+
+#[test]
+fn a_ttl_that_nobody_named_is_no_longer_than_the_longest() {
+    let server = RedisServer::start();
+    let home = Home::with(&format!("nodes = ['{}']\nmax_ttl = '2s'", server.url()));
+    for verb in ["acquire", "run"] {
+        let args: &[&str] = if verb == "run" { &["y", "--", "true"] } else { &["x"] };
+        let run = outcome(home.quorlock(verb).args(args));
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    }
+    let left = Record::on(&server, "x").expect("it is held").left_ms(&server);
+    assert!(left <= 2_000, "{left}");
+    // The node serves clients with this one, and no others.
+    let other = outcome(home.quorlock("acquire").args(["-n", "--max-ttl", "3s", "z"]));
+    assert_eq!(other.code, Some(69), "{other:?}");
+    assert!(other.stderr.contains("max_ttl of 2s"), "{other:?}");
+}
+
+#[test]
+fn clocks_are_compared_by_what_the_file_allows() {
+    let server = RedisServer::builder().own_clock().start();
+    server.clock().jump_ms(1_000);
+    let home = Home::with(&format!("nodes = ['{}']", server.url()));
+    let try_it = || outcome(home.quorlock("run").args(["-n", "x", "--", "true"]));
+    let apart = try_it();
+    assert_eq!(apart.code, Some(69), "{apart:?}");
+    assert!(apart.stderr.contains("ahead of this machine's"), "{apart:?}");
+    let wide = "clock_ahead = '1.5s'\nclock_behind = '1ms'\nclients_apart = '1ms'";
+    home.write("config.toml", &format!("nodes = ['{}']\n{wide}", server.url()), 0o600);
+    let allowed = try_it();
+    assert_eq!(allowed.code, Some(0), "{allowed:?}");
 }
 
 #[test]

@@ -37,12 +37,29 @@ impl Found {
     }
 }
 
-/// The program under test, with a time limit that a busy machine keeps too.
+/// The program under test, with a time limit that a busy machine keeps too. It trusts no server by
+/// itself.
 fn of_urls(urls: &[String]) -> Command {
     let mut command = quorlock();
-    command.env("QUORLOCK_NODE_LIMIT", "2s");
+    command.env("QUORLOCK_NODE_LIMIT", "2s").env_remove("QUORLOCK_TRUST_NEW_NODES");
     command.env("QUORLOCK_NODES", urls.join(",")).arg("doctor");
     command
+}
+
+/// The same in the other dialect.
+fn redlock(urls: &[String]) -> Command {
+    let mut command = of_urls(urls);
+    command.args(["--dialect", "redlock"]);
+    command
+}
+
+/// A server that was told that it is new.
+fn marked(server: RedisServer) -> RedisServer {
+    let mut init = quorlock();
+    init.env("QUORLOCK_NODES", server.url()).args(["init", "--yes"]);
+    let init = outcome(&mut init);
+    assert_eq!(init.code, Some(0), "{init:?}");
+    server
 }
 
 fn examine(command: &mut Command, code: i32) -> Found {
@@ -54,7 +71,7 @@ fn examine(command: &mut Command, code: i32) -> Found {
 }
 
 fn durable(count: usize) -> Vec<RedisServer> {
-    (0..count).map(|_| RedisServer::builder().appendonly(true).start()).collect()
+    (0..count).map(|_| marked(RedisServer::builder().appendonly(true).start())).collect()
 }
 
 fn urls(servers: &[RedisServer]) -> Vec<String> {
@@ -75,7 +92,8 @@ fn servers_that_are_well_are_told_so_and_nothing_is_left_on_them() {
     for (index, server) in servers.iter().enumerate() {
         assert_eq!(found.0["nodes"][index]["node"], format!("redis://{}", server.addr()));
         assert_eq!(found.0["nodes"][index]["usable"], true);
-        for check in ["persistence", "eviction", "time-limit", "clock", "rights", "wake-up"] {
+        let checks = ["persistence", "eviction", "time-limit", "clock", "rights", "wake-up"];
+        for check in checks.into_iter().chain(["marker"]) {
             assert_eq!(found.of(Some(index), check).0, "ok", "{check}: {:#}", found.0);
         }
         assert!(found.fact(index, "server").as_str().unwrap().starts_with("Redis "));
@@ -86,12 +104,18 @@ fn servers_that_are_well_are_told_so_and_nothing_is_left_on_them() {
         {
             assert!(found.fact(index, number).is_i64(), "{number}: {:#}", found.0);
         }
-        assert_eq!(server.kept(), 0);
+        assert_eq!(found.fact(index, "marker"), "of this start");
+        assert_eq!(found.fact(index, "quarantine_ms"), 0);
+        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(1), "nothing but its mark");
     }
+    assert_eq!(found.0["settings"]["dialect"], "strict");
+    assert_eq!(found.0["settings"]["max_ttl_ms"], 30_000);
+    assert_eq!(found.0["settings"]["clock_ahead_ms"], 300);
 
     let table = outcome(&mut of_urls(&urls(&servers)));
     assert_eq!((table.code, table.stderr.as_str()), (Some(0), ""), "{table:?}");
     assert!(table.stdout.contains("3 of 3 nodes can be used, and 1 of them may fail"), "{table:?}");
+    assert!(table.stdout.starts_with("3 nodes, dialect strict, max TTL 30.0s, TTL 10.0s"));
     assert!(!table.stdout.contains("warn") && !table.stdout.contains("error"), "{table:?}");
 }
 
@@ -136,7 +160,7 @@ fn one_server_behind_two_urls_is_a_mistake_in_the_settings() {
 
 #[test]
 fn a_replica_is_refused_and_its_primary_warned_about() {
-    let primary = RedisServer::builder().appendonly(true).start();
+    let primary = marked(RedisServer::builder().appendonly(true).start());
     let replica = RedisServer::builder().replica_of(primary.port()).start();
     quorlock_testkit::eventually("the replica is connected", || {
         let Reply::Bulk(Some(info)) = primary.command(&["INFO", "replication"]) else { panic!() };
@@ -146,27 +170,111 @@ fn a_replica_is_refused_and_its_primary_warned_about() {
     let (severity, text, _) = found.of(Some(0), "usable");
     assert_eq!(severity, "error");
     assert!(text.contains("name its primary instead"), "{text}");
-    let found = examine(&mut of_urls(&[primary.url()]), 0);
+    let found = examine(&mut redlock(&[primary.url()]), 0);
     assert_eq!(found.of(Some(0), "replicas").0, "warn");
     assert_eq!(found.fact(0, "replicas"), 1);
+    // One that takes its place is another start, and waits before it votes.
+    let found = examine(&mut of_urls(&[primary.url()]), 0);
+    let (severity, text, _) = found.of(Some(0), "replicas");
+    assert!(severity == "ok" && text.contains("casts no vote for 30 s"), "{text}");
 }
 
 #[test]
-fn eviction_is_an_error() {
+fn eviction_is_an_error_or_a_warning_by_the_dialect() {
     let server = RedisServer::builder().appendonly(true).arg("--maxmemory", "100mb");
-    let server = server.arg("--maxmemory-policy", "allkeys-lru").start();
-    let found = examine(&mut of_urls(&[server.url()]), 1);
-    let (severity, text, remedy) = found.of(Some(0), "eviction");
+    let server = marked(server.arg("--maxmemory-policy", "allkeys-lru").start());
+    for (mut command, code, is) in
+        [(of_urls(&[server.url()]), 69, "error"), (redlock(&[server.url()]), 0, "warn")]
+    {
+        let found = examine(&mut command, code);
+        let (severity, text, remedy) = found.of(Some(0), "eviction");
+        assert_eq!(severity, is);
+        assert!(text.contains("allkeys-lru") && remedy.unwrap().contains("noeviction"), "{text}");
+        assert_eq!(found.fact(0, "maxmemory_policy"), "allkeys-lru");
+    }
+}
+
+#[test]
+fn whether_a_node_votes_is_said_and_nothing_is_started_by_asking() {
+    let server = RedisServer::builder().appendonly(true).start();
+    let look = |code| examine(&mut of_urls(&[server.url()]), code);
+    let told = |found: &Found, says: &str, remedy_says: &str| {
+        let (severity, text, remedy) = found.of(Some(0), "marker");
+        assert_eq!(severity, "error", "{text}");
+        assert!(text.contains(says), "{text}");
+        assert!(remedy.expect("a remedy").contains(remedy_says), "{remedy:?}");
+        assert_eq!(found.0["nodes"][0]["usable"], false);
+    };
+    for _ in 0..2 {
+        let new = look(69);
+        told(&new, "it has no mark", "run quorlock init");
+        assert_eq!(new.fact(0, "marker"), "none");
+        assert_eq!(new.fact(0, "quarantine_ms"), 30_500);
+        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+    }
+    // A client that asks for a lock starts it.
+    let mut ask = quorlock();
+    ask.env_remove("QUORLOCK_TRUST_NEW_NODES").env("QUORLOCK_NODES", server.url());
+    assert_eq!(outcome(ask.args(["run", "-n", "x", "--", "true"])).code, Some(69));
+    let waiting = look(69);
+    told(&waiting, "casts no vote for another", "quorlock init if it is new");
+    let left = waiting.fact(0, "quarantine_ms").as_u64().expect("a time");
+    assert!((1..30_500).contains(&left), "{left}");
+
+    let server = marked(server);
+    assert_eq!(examine(&mut of_urls(&[server.url()]), 0).of(Some(0), "marker").0, "ok");
+    server.restart();
+    let restarted = examine(&mut of_urls(&[server.url()]), 69);
+    told(&restarted, "it was restarted", "votes again by itself");
+    assert_eq!(restarted.fact(0, "marker"), "of another start");
+
+    let new = RedisServer::start();
+    let found = examine(of_urls(&[new.url()]).env("QUORLOCK_TRUST_NEW_NODES", "1"), 0);
+    let (severity, text, remedy) = found.of(Some(0), "marker");
+    assert_eq!(severity, "warn", "{text}");
+    assert!(remedy.unwrap().contains("unset QUORLOCK_TRUST_NEW_NODES"));
+}
+
+#[test]
+fn clients_and_nodes_that_do_not_agree_are_an_error() {
+    let servers = durable(3);
+    let mut other = quorlock();
+    other.env("QUORLOCK_NODES", servers[2].url());
+    let init = outcome(other.args(["init", "--yes", "--force", "--max-ttl", "20s"]));
+    assert_eq!(init.code, Some(0), "{init:?}");
+    let found = examine(&mut of_urls(&urls(&servers)), 1);
+    let (severity, text, remedy) = found.of(Some(2), "settings");
     assert_eq!(severity, "error");
-    assert!(text.contains("allkeys-lru") && remedy.unwrap().contains("noeviction"), "{text}");
-    assert_eq!(found.fact(0, "maxmemory_policy"), "allkeys-lru");
+    assert!(text.contains("max_ttl of 20 s") && text.contains("this one has 30 s"), "{text}");
+    assert!(remedy.unwrap().contains("quorlock init --force"));
+    let (severity, text, _) = found.of(None, "settings");
+    assert_eq!(severity, "error");
+    assert!(text.contains("20000 ms") && text.contains("30000 ms"), "{text}");
+    assert_eq!(found.fact(2, "max_ttl_ms"), 20_000);
+    assert_eq!(found.0["quorum"]["usable"], 2);
+}
+
+#[test]
+fn a_clock_outside_of_the_window_is_an_error() {
+    let server = marked(RedisServer::builder().own_clock().start());
+    server.clock().jump_ms(5_000);
+    let found = examine(&mut of_urls(&[server.url()]), 69);
+    let (severity, text, remedy) = found.of(Some(0), "clock");
+    assert_eq!(severity, "error");
+    assert!(text.contains("ahead of") && text.contains("casts no vote"), "{text}");
+    assert!(remedy.unwrap().contains("chrony"));
+    let found = examine(&mut redlock(&[server.url()]), 0);
+    assert_eq!(found.of(Some(0), "clock").0, "warn");
 }
 
 #[test]
 fn what_a_server_forgets_is_said() {
-    let server = RedisServer::start();
+    let server = marked(RedisServer::start());
+    let found = examine(&mut of_urls(&[server.url()]), 0);
+    let (severity, text, _) = found.of(Some(0), "persistence");
+    assert!(severity == "ok" && text.contains("casts no vote for 30 s after that"), "{text}");
     let persistence = |severity: &str, says: &str| {
-        let found = examine(&mut of_urls(&[server.url()]), 0);
+        let found = examine(&mut redlock(&[server.url()]), 0);
         let (found_severity, text, remedy) = found.of(Some(0), "persistence");
         assert_eq!(found_severity, severity, "{text}");
         assert!(text.contains(says), "{text}");
@@ -181,7 +289,7 @@ fn what_a_server_forgets_is_said() {
 }
 
 const RIGHTS: &str = "on >hunter2 +hello +info +client|kill +select +set +get +del +pttl +pexpire +type \
-                      +eval +evalsha +script|load";
+                      +time +eval +evalsha +script|load";
 const QUEUE_RIGHTS: &str =
     "+zadd +zcard +zrange +zscore +zpopmin +zrem +hset +hget +hdel +subscribe";
 
@@ -194,23 +302,31 @@ fn url_of_user(server: &RedisServer, rights: &str) -> String {
 
 #[test]
 fn missing_rights_are_found_by_trying() {
-    let server = RedisServer::builder().appendonly(true).start();
-    let of_user = |rights: &str, code| {
-        let found = examine(&mut of_urls(&[url_of_user(&server, rights)]), code);
+    let server = marked(RedisServer::builder().appendonly(true).start());
+    let examined = |command: &mut Command, code| {
+        let found = examine(command, code);
         assert!(!found.0.to_string().contains("hunter2"), "{:#}", found.0);
         assert_eq!(server.kept(), 0, "something is left");
         found
     };
+    let of_user =
+        |rights: &str, code| examined(&mut of_urls(&[url_of_user(&server, rights)]), code);
+    let of_user_in_redlock =
+        |rights: &str, code| examined(&mut redlock(&[url_of_user(&server, rights)]), code);
     let all = format!("{RIGHTS} {QUEUE_RIGHTS} ~*");
 
-    let found = of_user(&format!("{all} +publish &quorlock:inbox:* +time +config|get"), 0);
+    let found = of_user(&format!("{all} +publish &quorlock:inbox:* +config|get"), 0);
     assert_eq!(found.0["severity"], "ok", "{:#}", found.0);
 
     // Without the right to ask for them, settings are not known, and that is not an error.
-    let found = of_user(&format!("{all} +publish &quorlock:inbox:*"), 0);
+    let found = of_user_in_redlock(&format!("{all} -time +publish &quorlock:inbox:*"), 0);
     let (severity, text, _) = found.of(Some(0), "persistence");
     assert!(severity == "warn" && text.contains("may not ask"), "{text}");
     assert!(found.of(Some(0), "clock").1.contains("may not ask"), "{:#}", found.0);
+    // But the strict dialect rests on the time.
+    let found = of_user(&format!("{all} -time +publish &quorlock:inbox:*"), 69);
+    let (severity, text, _) = found.of(Some(0), "usable");
+    assert!(severity == "error" && text.contains("+time"), "{text}");
 
     let found = of_user(&format!("{all} &quorlock:inbox:*"), 0);
     let (severity, text, remedy) = found.of(Some(0), "wake-up");
@@ -227,14 +343,18 @@ fn missing_rights_are_found_by_trying() {
     let found = of_user(&format!("{all} +publish &* -set"), 69);
     let (severity, text, _) = found.of(Some(0), "usable");
     assert!(severity == "error" && text.contains("a lock cannot be taken"), "{text}");
-    let found = of_user(&format!("{all} +publish &* -pexpire -pttl"), 69);
+    let found = of_user_in_redlock(&format!("{all} +publish &* -pexpire -pttl"), 69);
     assert!(found.of(Some(0), "usable").1.contains("a lock cannot be extended"), "{:#}", found.0);
 }
 
 #[test]
 fn a_user_of_certain_keys_names_one_of_them() {
-    let server = RedisServer::builder().appendonly(true).start();
-    let url = url_of_user(&server, &format!("{RIGHTS} {QUEUE_RIGHTS} +publish &* ~nightly*"));
+    let server = marked(RedisServer::builder().appendonly(true).start());
+    let rights = format!("{RIGHTS} {QUEUE_RIGHTS} +publish &* ~nightly*");
+    let url = url_of_user(&server, &rights);
+    let found = examine(&mut of_urls(std::slice::from_ref(&url)), 69);
+    assert!(found.of(Some(0), "usable").1.contains("~PREFIX:quorlock:node"), "{:#}", found.0);
+    let url = url_of_user(&server, &format!("{rights} ~:quorlock:node"));
     let found = examine(&mut of_urls(std::slice::from_ref(&url)), 69);
     assert!(found.of(Some(0), "usable").1.contains("~NAME*"), "{:#}", found.0);
     let found = examine(of_urls(&[url]).arg("nightly"), 0);

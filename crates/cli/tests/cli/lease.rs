@@ -3,11 +3,11 @@
 use std::io::{self, PipeReader, PipeWriter, Write};
 use std::time::{Duration, Instant};
 
-use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually};
+use quorlock_testkit::{DEADLINE, Proxy, RedisServer, eventually};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 
-use crate::nodes::{Nodes, quorlock};
+use crate::nodes::{Nodes, Record, quorlock};
 use crate::process::{Running, is_alive};
 
 /// Prints its own process id and that of another process, and goes on until it is ended.
@@ -43,8 +43,9 @@ fn a_command_that_takes_longer_than_the_ttl_keeps_the_lock() {
     let mut run = Running::start(nodes.quorlock("run").args(args));
     assert_eq!(run.line(), "in");
     eventually("every node has the lock", || nodes.holding("x") == 3);
-    let token = |server: &RedisServer| server.command(&["GET", "x"]);
+    let token = |server: &RedisServer| Record::on(server, "x").map(|record| record.token);
     let first = token(&nodes.0[0]);
+    assert!(first.is_some());
     let since = Instant::now();
     eventually("the lock outlives its TTL three times", || {
         assert!(nodes.0.iter().all(|server| token(server) == first), "it must never be gone");
@@ -65,13 +66,9 @@ fn a_node_that_dies_in_the_middle_changes_nothing() {
     eventually("every node has the lock", || nodes.holding("x") == 3);
     nodes.0[2].kill();
     let lives_on = |server: &RedisServer| {
-        let mut before = i64::MAX;
-        eventually("it is extended", || {
-            let Reply::Int(now) = server.command(&["PTTL", "x"]) else { panic!("no PTTL") };
-            let extended = now > before;
-            before = now;
-            extended
-        });
+        let expiry = || Record::on(server, "x").expect("it is held").expiry_us;
+        let before = expiry();
+        eventually("it is extended", || expiry() > before);
     };
     lives_on(&nodes.0[0]);
     lives_on(&nodes.0[1]);
@@ -153,7 +150,7 @@ fn a_command_is_gone_before_a_lock_that_cannot_be_extended() {
         let deadline = Instant::now() + DEADLINE;
         loop {
             // Looked at in this order, so that a command which outlives the key is seen to do so.
-            let held = server.command(&["EXISTS", "x"]) == Reply::Int(1);
+            let held = Record::on(&server, "x").is_some();
             let alive = pids.iter().any(|pid| is_alive(*pid));
             assert!(held || !alive, "{script}: the command runs without the lock");
             if !alive {
@@ -198,7 +195,7 @@ fn a_stderr_that_nobody_reads_does_not_keep_the_lock_from_being_extended() {
     nodes.0[2].kill();
     let since = Instant::now();
     eventually("the lock outlives its TTL three times", || {
-        let held = |server: &RedisServer| server.command(&["EXISTS", "x"]) == Reply::Int(1);
+        let held = |server: &RedisServer| Record::on(server, "x").is_some();
         assert!(nodes.0[..2].iter().all(held), "it must never be gone");
         since.elapsed() > 3 * TTL
     });

@@ -21,7 +21,9 @@ fn what_is_held_is_listed_with_who_and_how_long() {
         assert_eq!(outcome(nodes.quorlock("acquire").arg(name)).code, Some(0));
     }
     assert_eq!(outcome(nodes.quorlock("acquire").args(["--no-note", "quiet"])).code, Some(0));
-    nodes.take("foreign");
+    for server in &nodes.0 {
+        server.command(&["SET", "foreign", "no lock of this dialect"]);
+    }
     let waiting = Running::start(nodes.quorlock("acquire").arg("nightly"));
     quorlock_testkit::eventually("it waits", || nodes.holding("nightly:quorlock:queue") == 3);
 
@@ -48,7 +50,9 @@ fn what_is_held_is_listed_with_who_and_how_long() {
     assert_eq!(names, ["a much longer name", "nightly", "quiet"]);
     let status = outcome(nodes.quorlock("status").args(["--json", "nightly"]));
     let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
-    for field in ["state", "holder", "by", "since", "waiting"] {
+    let fence = status["fence"].as_u64().expect("a number").to_string();
+    assert_eq!(cell(lines[2], "FENCE"), fence);
+    for field in ["state", "holder", "by", "since", "waiting", "fence"] {
         assert_eq!(json[1][field], status[field], "{field}");
     }
     waiting.signal(rustix::process::Signal::TERM);

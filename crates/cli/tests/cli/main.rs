@@ -1,12 +1,15 @@
 //! The command as its users meet it: the real program, on real servers.
 
 mod arguments;
+mod bench;
 mod config;
 mod doctor;
 mod embedded;
+mod fence;
 mod force;
 mod group;
 mod hold;
+mod init;
 mod job_control;
 mod lease;
 mod list;
@@ -16,6 +19,8 @@ mod operations;
 mod outcome;
 mod pages;
 mod process;
+mod quarantine;
+mod redlock;
 mod reentry;
 mod screen;
 mod scripts;

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use quorlock_testkit::{RedisServer, Reply, eventually, servers};
 
 /// What would change the settings of the program under test.
-const VARIABLES: [&str; 15] = [
+const VARIABLES: [&str; 18] = [
     "QUORLOCK_NOTE",
     "QUORLOCK_TOKEN",
     "QUORLOCK_NAME",
@@ -21,9 +21,13 @@ const VARIABLES: [&str; 15] = [
     "QUORLOCK_USERNAME",
     "QUORLOCK_PASSWORD",
     "QUORLOCK_PASSWORD_FILE",
+    "QUORLOCK_DIALECT",
+    "QUORLOCK_FENCE",
+    "QUORLOCK_MAX_TTL",
 ];
 
-/// The program under test, with no settings from outside.
+/// The program under test, with no settings from outside. It takes the servers of a test for what they
+/// are: new, with nothing to forget.
 ///
 /// Signals that are ignored stay so in the program, and a shell that runs the tests in the
 /// background ignores some: `env` puts them back before it becomes the program.
@@ -36,6 +40,7 @@ pub(crate) fn quorlock() -> Command {
     // Where a script finds the program.
     command.env("QUORLOCK", env!("CARGO_BIN_EXE_quorlock"));
     command.env("QUORLOCK_CONFIG", "/dev/null").stdin(Stdio::null());
+    command.env("QUORLOCK_TRUST_NEW_NODES", "1");
     command
 }
 
@@ -69,12 +74,16 @@ impl Nodes {
         }
     }
 
-    /// On how many servers the key is.
+    /// On how many servers somebody holds the lock; or the key is there, if it is one beside a lock.
     pub(crate) fn holding(&self, key: &str) -> usize {
-        self.0.iter().filter(|server| server.command(&["EXISTS", key]) == Reply::Int(1)).count()
+        let holds = |server: &&RedisServer| match key.contains(":quorlock:") {
+            true => server.command(&["EXISTS", key]) == Reply::Int(1),
+            false => Record::on(server, key).is_some(),
+        };
+        self.0.iter().filter(holds).count()
     }
 
-    /// Waits until the key is on no server: a program that has ended has asked all of them to drop it,
+    /// Waits until nobody holds the lock on any server: a program that has ended has asked all of them to drop it,
     /// and one may take longer than its time limit to do so.
     pub(crate) fn all_let_go(&self, key: &str) {
         eventually("every node lets go", || self.holding(key) == 0);
@@ -83,12 +92,12 @@ impl Nodes {
     /// Takes the lock as somebody else would, for longer than any test runs.
     pub(crate) fn take(&self, key: &str) {
         for server in &self.0 {
-            let reply = server.command(&["SET", key, "somebody else", "NX", "PX", "600000"]);
-            assert_eq!(reply, Reply::Simple("OK".into()));
+            assert_eq!(Record::on(server, key), None, "it is taken already");
+            Record::write(server, key, "somebody else");
         }
     }
 
-    /// Removes the key, whoever's it is.
+    /// Frees the lock, whoever's it is.
     pub(crate) fn delete(&self, key: &str) {
         for server in &self.0 {
             server.command(&["DEL", key]);
@@ -115,4 +124,52 @@ impl Nodes {
             });
         }
     }
+}
+
+/// A lock in the `strict` dialect, as it lies on a server.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) number: u64,
+    /// When it ends by the server's clock, in microseconds.
+    pub(crate) expiry_us: u64,
+    pub(crate) token: String,
+}
+
+impl Record {
+    /// The lock on that server, if somebody holds it there.
+    pub(crate) fn on(server: &RedisServer, key: &str) -> Option<Self> {
+        let text = match server.command(&["GET", key]) {
+            Reply::Bulk(text) => String::from_utf8(text?).expect("a record is a text"),
+            other => panic!("no record: {other:?}"),
+        };
+        let mut parts = text.splitn(4, ' ');
+        assert_eq!(parts.next(), Some("quorlock"), "no record: {text}");
+        let mut number = || parts.next().and_then(|text| text.parse().ok()).expect("a number");
+        let (number, expiry_us) = (number(), number());
+        let token = parts.next().expect("a token, or nothing in its place").to_owned();
+        let is_held = !token.is_empty() && expiry_us > time_us(server);
+        is_held.then_some(Self { number, expiry_us, token })
+    }
+
+    /// Makes the lock that of somebody, for longer than any test runs.
+    pub(crate) fn write(server: &RedisServer, key: &str, token: &str) {
+        let expiry_us = time_us(server) + 600_000_000;
+        let record = format!("quorlock 1 {expiry_us} {token}");
+        assert_eq!(server.command(&["SET", key, &record]), Reply::Simple("OK".into()));
+    }
+
+    /// How long it lasts.
+    pub(crate) fn left_ms(&self, server: &RedisServer) -> u64 {
+        self.expiry_us.saturating_sub(time_us(server)) / 1_000
+    }
+}
+
+fn time_us(server: &RedisServer) -> u64 {
+    let Reply::Array(parts) = server.command(&["TIME"]) else { panic!("no time") };
+    let mut parts = parts.into_iter().map(|part| match part {
+        Reply::Bulk(Some(digits)) => String::from_utf8_lossy(&digits).parse().expect("a number"),
+        other => panic!("no time: {other:?}"),
+    });
+    let mut number = || -> u64 { parts.next().expect("seconds and microseconds") };
+    number() * 1_000_000 + number()
 }

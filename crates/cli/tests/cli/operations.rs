@@ -12,7 +12,7 @@ use quorlock_testkit::{RedisServer, Reply, servers};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::nodes::quorlock;
+use crate::nodes::{Record, quorlock};
 use crate::process::{Outcome, Running, outcome};
 
 const JOBS: [&str; 5] = ["report", "sync", "publish", "scheduler", "deploy.sh"];
@@ -98,6 +98,8 @@ impl Site {
         command.env("PATH", format!("{}:/usr/bin:/bin", self.dir.path().display()));
         // A busy machine keeps this limit too.
         command.env("QUORLOCK_NODE_LIMIT", "2s");
+        // The servers are new, and have nothing to forget.
+        command.env("QUORLOCK_TRUST_NEW_NODES", "1");
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         outcome(&mut command)
     }
@@ -171,7 +173,7 @@ fn the_lines_of_the_crontab() {
 
     // Whoever comes second has nothing to do, and that is fine.
     for server in &site.servers {
-        server.command(&["SET", "nightly-report", "another machine", "PX", "600000"]);
+        Record::write(server, "nightly-report", "another machine");
     }
     let second = site.run(&jobs[0], &variables);
     assert_eq!((second.code, site.calls().len()), (Some(0), 0), "{second:?}");
@@ -260,7 +262,7 @@ fn the_steps_of_pipelines() {
         site.run_job(&line, &nodes, "deploy.sh --production");
     }
     for server in &site.servers {
-        server.command(&["SET", "deploy/web", "a newer one", "PX", "600000"]);
+        Record::write(server, "deploy/web", "a newer one");
     }
     let pointless = site.run(&blocks("ci.md", "sh")[1], &nodes);
     assert_eq!((pointless.code, site.calls().len()), (Some(0), 0), "{pointless:?}");
@@ -280,6 +282,10 @@ fn the_steps_of_pipelines() {
 fn the_files_of_the_configuration() {
     let site = Site::new();
     for text in blocks("configuration.md", "toml") {
+        // Each file is for servers of its own.
+        for server in &site.servers {
+            server.command(&["FLUSHALL"]);
+        }
         let file = site.write("config.toml", &site.here(&text), 0o600);
         let mut command = quorlock();
         command.env("QUORLOCK_CONFIG", file).args(["run", "x", "--"]).arg(site.path("sync"));
@@ -287,6 +293,17 @@ fn the_files_of_the_configuration() {
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{text}");
         assert_eq!(site.calls(), ["sync"]);
     }
+}
+
+#[test]
+fn new_servers_are_told_so() {
+    let site = Site::new();
+    let lines = site.here(&blocks("configuration.md", "sh")[0]);
+    let mut lines = lines.lines();
+    let init = site.run(lines.next().expect("a line"), &[]);
+    assert_eq!((init.code, init.stderr.as_str()), (Some(0), ""), "{init:?}");
+    assert_eq!(init.stdout.matches("is marked as new").count(), 3, "{init:?}");
+    assert_eq!(lines.next(), None);
 }
 
 #[test]

@@ -4,9 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 
-use quorlock_testkit::Reply;
-
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, Record};
 use crate::process::outcome;
 
 #[test]
@@ -114,7 +112,7 @@ fn a_minority_of_dead_nodes_is_warned_about_and_changes_nothing() {
     assert!(run.stderr.lines().all(|line| line.starts_with(&dead)), "{run:?}");
     assert!(!run.stderr.is_empty());
     for alive in [0, 2] {
-        assert_eq!(nodes.0[alive].command(&["EXISTS", "x"]), Reply::Int(0));
+        assert_eq!(Record::on(&nodes.0[alive], "x"), None);
     }
 }
 

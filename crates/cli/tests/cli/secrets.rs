@@ -3,9 +3,9 @@
 use std::fs;
 use std::process::Command;
 
-use quorlock_testkit::{RedisServer, Reply};
+use quorlock_testkit::RedisServer;
 
-use crate::nodes::quorlock;
+use crate::nodes::{Record, quorlock};
 use crate::process::{Running, outcome};
 
 const PASSWORD: &str = "hunter2hunter2";
@@ -64,8 +64,7 @@ fn a_token_is_not_shown() {
     let mut run =
         Running::start(quorlock().env("QUORLOCK_LOG", "trace").arg("run").args(nodes).args(run));
     assert_eq!(run.line(), "in");
-    let Reply::Bulk(Some(token)) = server.command(&["GET", "x"]) else { panic!("no token") };
-    let token = String::from_utf8(token).unwrap();
+    let token = Record::on(&server, "x").expect("it is held").token;
     let status = outcome(quorlock().env("QUORLOCK_LOG", "trace").arg("status").args(nodes));
     // The command has it, but not on its command line, which every user can see.
     let processes = fs::read_dir("/proc").unwrap();

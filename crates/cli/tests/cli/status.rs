@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, Record};
 use crate::process::{Outcome, Running, outcome};
 use crate::terminal::Terminal;
 
@@ -12,7 +12,7 @@ fn read(status: &Outcome, nodes: &Nodes) -> (String, Vec<String>) {
     let mut lines = status.stdout.lines().map(str::to_owned);
     let first = lines.next().expect("a first line");
     let mut lines =
-        lines.filter(|line| !line.starts_with("holder:") && !line.starts_with("since:"));
+        lines.filter(|line| !["holder:", "since:", "fence:"].iter().any(|it| line.starts_with(it)));
     let said = nodes.0.iter().map(|server| {
         let line = lines.next().expect("a line for each node");
         let node = format!("redis://{}", server.addr());
@@ -95,8 +95,8 @@ fn a_dead_node_has_its_line_and_the_others_decide() {
     assert_eq!((said[0].trim(), said[2].trim()), ("free", "free"));
     assert!(said[1].contains("connect"), "{free:?}");
 
-    nodes.0[0].command(&["SET", "x", "somebody", "PX", "600000"]);
-    nodes.0[2].command(&["SET", "x", "somebody", "PX", "600000"]);
+    Record::write(&nodes.0[0], "x", "somebody");
+    Record::write(&nodes.0[2], "x", "somebody");
     let held = outcome(nodes.quorlock("status").arg("x"));
     assert_eq!(held.code, Some(0), "{held:?}");
     assert!(held.stdout.starts_with("x is held by #"), "{held:?}");
@@ -107,7 +107,7 @@ fn too_few_nodes_to_tell_give_69() {
     let nodes = Nodes::start(3);
     nodes.0[1].kill();
     // One of two that answer: the third may be the other half of a majority.
-    nodes.0[0].command(&["SET", "x", "somebody", "PX", "600000"]);
+    Record::write(&nodes.0[0], "x", "somebody");
     let open = outcome(nodes.quorlock("status").arg("x"));
     assert_eq!(open.code, Some(69), "{open:?}");
     assert!(open.stdout.starts_with("x may be held or free: 2 of 3 nodes answered"), "{open:?}");
@@ -121,8 +121,8 @@ fn too_few_nodes_to_tell_give_69() {
 #[test]
 fn a_split_vote_is_nobodys_and_yet_not_free() {
     let nodes = Nodes::start(3);
-    nodes.0[0].command(&["SET", "x", "somebody", "PX", "600000"]);
-    nodes.0[1].command(&["SET", "x", "another", "PX", "600000"]);
+    Record::write(&nodes.0[0], "x", "somebody");
+    Record::write(&nodes.0[1], "x", "another");
     let status = outcome(nodes.quorlock("status").arg("x"));
     assert_eq!(status.code, Some(0), "{status:?}");
     assert!(
@@ -151,8 +151,9 @@ fn programs_get_every_field_and_no_secret() {
     };
     let fields = ["by", "holder", "name", "nodes", "note", "remaining_ms", "since", "state"];
     let of_nodes = ["error", "holder", "node", "remaining_ms", "state", "waiting"];
+    let of_nodes = of_nodes.iter().chain(&["fence", "quarantine_ms"]);
     let free = looked(0);
-    for field in fields.iter().chain(&["waiting"]) {
+    for field in fields.iter().chain(&["waiting", "fence", "quarantine_ms"]) {
         assert!(free.get(field).is_some(), "{field}: {free}");
     }
     for field in of_nodes {
@@ -197,7 +198,9 @@ fn people_see_who_holds_it_since_when_and_how_many_wait() {
     let pid = format!(", pid {}, ", std::process::id());
     assert!(lines[1].starts_with("holder:  ") && lines[1].contains(&pid), "{status:?}");
     assert!(lines[2].starts_with("since:   ") && lines[2].ends_with(" ago"), "{status:?}");
-    assert_eq!((lines[3], lines.len()), ("waiting: 1", 7), "{status:?}");
+    let fence = Record::on(&nodes.0[0], "x").expect("it is held").number;
+    assert_eq!(lines[3], format!("fence:   {fence}"), "{status:?}");
+    assert_eq!((lines[4], lines.len()), ("waiting: 1", 8), "{status:?}");
     waiting.signal(Signal::TERM);
     waiting.end();
 }

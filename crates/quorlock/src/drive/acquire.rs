@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use super::{Claim, Origin, ReleaseRound, Won, said::Said};
+use crate::Error;
 use crate::core::{Core, Stamp};
 use crate::error::NodeAnswers;
 use crate::locked::locked;
@@ -46,6 +47,27 @@ pub(crate) struct Defeated {
 }
 
 impl Defeated {
+    /// What to tell whoever wanted the lock, since too few nodes have voted.
+    pub(crate) fn without_votes(self, core: &Core, name: &Name) -> Error {
+        let Self { defeat, granted, answers } = self;
+        let missing = core.quorum.enough().saturating_sub(granted);
+        if let Some(remaining) = answers.quarantine(missing) {
+            return Error::Quarantined { name: name.clone(), remaining, answers };
+        }
+        if answers.apart() >= core.quorum.too_many() {
+            return Error::Clock { name: name.clone(), answers };
+        }
+        let late = defeat == Defeat::TooLate;
+        let too_late = if late { " too late for it to be of use" } else { "" };
+        Error::NoQuorum {
+            verb: format!("granted the lock {name}{too_late}"),
+            have: granted,
+            need: core.quorum.enough(),
+            nodes: core.quorum.nodes(),
+            answers,
+        }
+    }
+
     /// By somebody of this process.
     pub(crate) fn taken() -> Self {
         Self { defeat: Defeat::Taken, granted: 0, answers: NodeAnswers::default() }
@@ -127,7 +149,11 @@ impl AcquireRound {
     }
 
     fn claim(&self, valid_until: Moment, number: Number) -> Arc<Claim> {
-        let tally = *locked(&self.state).round.tally();
+        let state = locked(&self.state);
+        let tally = *state.round.tally();
+        let abstaining = self.core.abstaining(state.said.failures());
+        drop(state);
+        abstaining.tell(&self.core);
         let origin = Origin::Asked { on: tally.may_have_run(), backing: tally.yes() };
         let won = Won { origin, valid_until, number };
         Claim::new(&self.core, self.name.clone(), self.token, self.wish, won)
@@ -167,8 +193,18 @@ impl Round for AcquireRound {
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
-        if let Answer::Granted { number } = answer {
-            locked(&self.state).round.numbered(number);
+        match &answer {
+            Answer::Granted { number } => {
+                self.core.told.votes(node);
+                locked(&self.state).round.numbered(*number);
+            }
+            Answer::Failed(failure) => {
+                let outcome = locked(&self.state).round.outcome();
+                if matches!(outcome, Some(AcquireOutcome::Won { .. })) {
+                    self.core.abstaining([(node, failure)]).tell(&self.core);
+                }
+            }
+            _ => {}
         }
         self.vote(node, |said| said.hear(node, answer));
     }

@@ -112,12 +112,14 @@ impl Candidacy {
                 if self.core.now() < valid_until.before(self.least()) =>
             {
                 state.phase = Phase::Over;
+                let abstaining = self.core.abstaining(state.said.failures());
                 let origin = Origin::Queued {
                     others: state.others,
                     lingers: LINGERING_TTLS,
                     backing: state.standing.backing(),
                 };
                 drop(state);
+                abstaining.tell(&self.core);
                 self.end();
                 let (name, won) = (self.name.clone(), Won { origin, valid_until, number });
                 Poll::Ready(Some(Claim::new(&self.core, name, self.token, *wish, won)))
@@ -163,7 +165,10 @@ impl Candidacy {
 
     /// How it stands, for whoever gives up.
     pub(crate) fn defeated(&self) -> Defeated {
-        let state = locked(&self.state);
+        self.defeated_by(&locked(&self.state))
+    }
+
+    fn defeated_by(&self, state: &State) -> Defeated {
         let (granted, refused) = (state.standing.votes(), state.standing.refusals());
         let taken = refused >= self.core.quorum.too_many()
             || granted + refused >= self.core.quorum.enough()
@@ -289,6 +294,12 @@ impl Candidacy {
             };
             let at = state.soon.min(at).max(now.after(SHORTEST_REST));
             self.core.watchdog.set(at, now, Arc::clone(self) as Arc<dyn Alarm>);
+            if matches!(step, Step::Unreachable) {
+                let abstaining = self.core.abstaining(state.said.failures());
+                let defeated = self.defeated_by(&state);
+                drop(state);
+                abstaining.tell_of_wait(|| defeated.without_votes(&self.core, &self.name));
+            }
             return;
         }
     }
@@ -317,6 +328,7 @@ impl Candidacy {
             state.standing.answered(node);
             match answer {
                 Answer::Granted { number } => {
+                    self.core.told.votes(node);
                     state.said.forget(node);
                     state.standing.granted(node, sent, number);
                 }

@@ -193,6 +193,17 @@ impl Status {
         records.filter(|record| record.holder == holder).filter_map(|record| record.number).max()
     }
 
+    /// When a majority of the nodes votes again, if too many of them cast no vote at present. `None` if
+    /// enough do, or too few answered.
+    #[must_use]
+    pub fn quarantine(&self) -> Option<Duration> {
+        let answered = self.nodes.iter().filter(|node| node.record.is_ok());
+        let mut votes_in: Vec<_> =
+            answered.map(|node| node.quarantine.unwrap_or(Duration::ZERO)).collect();
+        votes_in.sort_unstable();
+        votes_in.get(self.enough - 1).copied().filter(|left| !left.is_zero())
+    }
+
     /// What the holder says of itself, if it does.
     #[must_use]
     pub fn note(&self) -> Option<&Note> {
@@ -309,6 +320,23 @@ mod tests {
         ] {
             assert_eq!(status(nodes).verdict(), verdict, "{nodes}");
         }
+    }
+
+    #[test]
+    fn a_majority_that_votes_is_enough() {
+        let waiting = |seconds: &[u64], nodes: &str| {
+            let mut status = status(nodes);
+            for (node, seconds) in status.nodes.iter_mut().zip(seconds) {
+                node.quarantine = (*seconds > 0).then(|| Duration::from_secs(*seconds));
+            }
+            status.quarantine().map(|left| left.as_secs())
+        };
+        assert_eq!(waiting(&[0, 0, 9], "..."), None);
+        assert_eq!(waiting(&[0, 5, 9], "..."), Some(5));
+        assert_eq!(waiting(&[7, 5, 9], "..."), Some(7));
+        assert_eq!(waiting(&[7, 0, 0], "..?"), Some(7));
+        assert_eq!(waiting(&[7, 0, 0], ".??"), None);
+        assert_eq!(waiting(&[3], "a"), Some(3));
     }
 
     #[test]

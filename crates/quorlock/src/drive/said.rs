@@ -59,6 +59,11 @@ impl Said {
         count >= core.quorum.too_many()
     }
 
+    /// The nodes that neither did it nor refused it, and why.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = (usize, &Failure)> {
+        self.all().iter().filter_map(|(node, failure)| Some((*node, failure.as_ref()?)))
+    }
+
     pub(crate) fn of(&self, node: usize) -> Option<&Failure> {
         self.all()
             .iter()

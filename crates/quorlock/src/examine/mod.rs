@@ -23,6 +23,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::Error;
+use crate::name::Name;
 use crate::node::{self, Failure, FailureKind, Node, Setting};
 use crate::runtime::BoxFuture;
 use crate::settings::Settings;
@@ -148,6 +149,12 @@ impl Examination {
         self.findings.push(Finding::new(check, Severity::Error, text).remedy(remedy));
     }
 
+    /// The node cannot be used for that reason.
+    pub(crate) fn refuse(&mut self, check: &'static str, text: impl Into<String>, remedy: &str) {
+        self.usable = false;
+        self.error(check, text, remedy);
+    }
+
     /// The node cannot be used.
     pub(crate) fn fail(&mut self, why: &Failure) {
         self.usable = false;
@@ -202,23 +209,24 @@ pub(crate) async fn examine(
     Ok(quorum::judge(nodes, quorum, setting.settings.clone()))
 }
 
-/// Tries a lock out on a node that was opened for it.
+/// Tries a lock out on a node that was opened for it. Returns its name, if it got so far.
 pub(crate) async fn try_out(
     examination: &mut Examination,
     opened: Result<Arc<dyn Node>, Error>,
     setting: &Setting,
     name: &[u8],
     untold: Untold,
-) {
+) -> Option<Name> {
     match opened {
         Ok(node) => trial::run(examination, &*node, setting, name, untold).await,
         Err(error) => {
             examination.fail(&Failure::new(FailureKind::Unfit, error.to_string()));
+            None
         }
     }
 }
 
-async fn all<T>(mut futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
+pub(crate) async fn all<T>(mut futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
     let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();
     poll_fn(|cx| {
         for (slot, future) in done.iter_mut().zip(&mut futures) {

@@ -18,6 +18,7 @@ pub(super) fn judge(mut nodes: Vec<Examination>, quorum: Quorum, settings: Setti
         let remedy = "add a node, or take one away, on all machines at once";
         findings.push(Finding::new("even", Severity::Warn, warning).remedy(remedy));
     }
+    findings.extend(settings_of(&nodes));
     if nodes.len() > 1 && nodes.iter().any(|node| kind(node) == Some("sqlite")) {
         let text = "a file is seen by this machine alone, so that other machines count other votes";
         let finding = Finding::new("mixed", Severity::Warn, text);
@@ -50,6 +51,38 @@ fn duplicates(nodes: &mut [Examination], findings: &mut Vec<Finding>) {
         } else {
             seen.insert(identity.to_owned(), node.node.clone());
         }
+    }
+}
+
+/// Nodes that serve clients with different settings never vote for the same one.
+fn settings_of(nodes: &[Examination]) -> Option<Finding> {
+    let mut served: BTreeMap<(i64, i64), Vec<&str>> = BTreeMap::new();
+    for node in nodes {
+        if let (Some(max_ttl), Some(ahead)) =
+            (number(node, "max_ttl_ms"), number(node, "clock_ahead_ms"))
+        {
+            served.entry((max_ttl, ahead)).or_default().push(&node.node);
+        }
+    }
+    if served.len() < 2 {
+        return None;
+    }
+    let served = served.iter().map(|((max_ttl, ahead), nodes)| {
+        let nodes = nodes.join(", ");
+        format!("a max_ttl of {max_ttl} ms and a clock_ahead of {ahead} ms on {nodes}")
+    });
+    let text = format!(
+        "the nodes serve clients with different settings: {}",
+        served.collect::<Vec<_>>().join("; ")
+    );
+    let remedy = "use the same everywhere, stop all clients and run quorlock init --force";
+    Some(Finding::new("settings", Severity::Error, text).remedy(remedy))
+}
+
+fn number(node: &Examination, name: &str) -> Option<i64> {
+    match node.fact(name) {
+        Some(Fact::Number(number)) => Some(*number),
+        _ => None,
     }
 }
 
@@ -157,6 +190,25 @@ mod tests {
         assert_eq!(of(&two, "mixed").unwrap().severity, Severity::Warn);
         let one = checkup(vec![file]);
         assert_eq!(one.severity(), Severity::Ok, "{one:?}");
+    }
+
+    #[test]
+    fn nodes_for_different_clients_are_an_error() {
+        let of = |max_ttls: [i64; 3]| {
+            let nodes = ["a", "b", "c"].iter().zip(max_ttls).map(|(name, max_ttl)| {
+                let mut node = node(name, name);
+                node.number("max_ttl_ms", max_ttl);
+                node.number("clock_ahead_ms", 300);
+                node
+            });
+            let checkup = checkup(nodes.collect());
+            of(&checkup, "settings").cloned()
+        };
+        assert_eq!(of([7, 7, 7]), None);
+        let found = of([7, 8, 7]).unwrap();
+        assert_eq!(found.severity, Severity::Error);
+        assert!(found.text.contains("a max_ttl of 7 ms and a clock_ahead of 300 ms on a, c; "));
+        assert!(found.remedy.unwrap().contains("quorlock init --force"));
     }
 
     #[test]

@@ -29,19 +29,20 @@ pub(crate) enum Untold {
     Wrong(&'static str),
 }
 
-/// Tries a lock out, and adds what came of it.
+/// Tries a lock out, and adds what came of it. Returns its name, if any node was asked for it.
 pub(super) async fn run(
     examination: &mut Examination,
     node: &dyn Node,
     setting: &Setting,
     name: &[u8],
     untold: Untold,
-) {
+) -> Option<Name> {
     let name = [name, format!(":{:016x}", random_u64(&*setting.runtime)).as_bytes()].concat();
     let name = match Name::new(name) {
         Ok(name) => name,
         Err(error) => {
-            return examination.fail(&Failure::new(FailureKind::Unfit, error.to_string()));
+            examination.fail(&Failure::new(FailureKind::Unfit, error.to_string()));
+            return None;
         }
     };
     let ears = Arc::new(Ears::default());
@@ -59,7 +60,8 @@ pub(super) async fn run(
         }
     };
     if let Some(failure) = unready {
-        return examination.fail(&failure);
+        examination.fail(&failure);
+        return None;
     }
     let a = Token::random(&*setting.runtime);
     let b = Token::random(&*setting.runtime);
@@ -69,6 +71,7 @@ pub(super) async fn run(
     for token in [&b, &a] {
         trial.ask(token, Wish::Release).await;
     }
+    Some(name)
 }
 
 struct Trial<'a> {

@@ -6,6 +6,7 @@ use super::servers::Servers;
 use super::{ClientId, Node};
 use crate::Error;
 use crate::examine::Examination;
+use crate::init::{InitState, Look};
 use crate::runtime::{BoxFuture, Runtime};
 use crate::settings::Settings;
 
@@ -71,6 +72,28 @@ pub(crate) fn examine(
         }
         #[cfg(feature = "sqlite")]
         "sqlite" => super::sqlite::examine(index, url, setting, name),
+        _ => Err(unknown_scheme(index, scheme)),
+    }
+}
+
+/// Finds out whether the node behind the `index`-th URL can be marked as new.
+pub(crate) fn init(
+    index: usize,
+    url: &str,
+    setting: &Setting,
+) -> Result<BoxFuture<'static, Look>, Error> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
+            super::redis::init(index, url, setting)
+        }
+        // A file does not forget: what is written there is there, or the file is not.
+        #[cfg(feature = "sqlite")]
+        "sqlite" => {
+            let label = super::sqlite::label(index, url)?;
+            Ok(Box::pin(async { Look::settled(label, InitState::NotNeeded) }))
+        }
         _ => Err(unknown_scheme(index, scheme)),
     }
 }

@@ -362,7 +362,8 @@ async fn a_release_without_a_queue_looks_for_one_once() {
             commands.iter().map(|command| calls(&server, command)).collect()
         };
         assert_eq!(counts(&["set", "del"]), record, "{dialect:?}");
-        assert_eq!(counts(&["get", "zcard", "zrem", "time"]), [2, 1, 1, 0], "{dialect:?}");
+        // The one that is refused looks at the record twice.
+        assert_eq!(counts(&["get", "zcard", "zrem", "time"]), [3, 1, 1, 0], "{dialect:?}");
         assert_eq!(counts(&["zpopmin", "hget", "hdel", "publish"]), [0; 4], "{dialect:?}");
     }
 }

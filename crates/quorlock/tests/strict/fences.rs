@@ -16,7 +16,8 @@ use crate::world::{QUARANTINE, TTL, World, is_held, text};
 use crate::{BOTH, NAME};
 
 async fn next_fence(locker: &Locker) -> u64 {
-    let guard: Guard = locker.try_lock(NAME).await.expect("free");
+    // A server that is slow to release it may be needed for a majority.
+    let guard: Guard = locker.lock(NAME).wait(TTL).await.expect("free");
     let fence = guard.fence();
     guard.release().await.expect("released");
     fence

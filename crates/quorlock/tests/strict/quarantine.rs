@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::TicketNumber::New;
-use quorlock::node::{Answer, ClientId, FailureKind, Node};
-use quorlock::runtime::TokioRuntime;
+use quorlock::node::{Answer, FailureKind, Node};
 use quorlock::{Dialect, Error};
-use quorlock_testkit::conformance::{Client, owner};
+use quorlock_testkit::conformance::owner;
 use quorlock_testkit::{DEADLINE, eventually_async as eventually};
 
 use crate::NAME;
@@ -64,10 +63,10 @@ async fn on_new_servers_it_is_waited_out() {
 async fn a_release_does_not_begin_it_while_the_clock_is_wrong() {
     let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
     let server = &world.servers[0];
-    let node = world.node(&server.url()).await;
+    let client = world.waiting_client(&server.url(), |_| {}).await;
+    let node = Arc::clone(client.node());
     let (holder, first, second) = (owner("other"), owner(NAME), owner(NAME));
     assert!(holder.acquire(&node, TTL).is_done().await);
-    let client = Client::with(ClientId::random(&TokioRuntime::current()), Arc::clone(&node));
     client.waiter("other", 1).wait(New(1), TTL).queued().await;
 
     let mark = server.aof_mark();
@@ -89,8 +88,8 @@ async fn a_release_does_not_begin_it_while_the_clock_is_wrong() {
 async fn a_release_passes_nothing_on_while_the_clock_is_wrong() {
     let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
     let server = &world.servers[0];
-    let node = world.node(&server.url()).await;
-    let client = Client::with(ClientId::random(&TokioRuntime::current()), Arc::clone(&node));
+    let client = world.waiting_client(&server.url(), |_| {}).await;
+    let node = Arc::clone(client.node());
     let (holder, waiter) = (owner(NAME), client.waiter(NAME, 1));
     assert!(holder.acquire(&node, TTL).is_done().await);
     waiter.wait(New(1), TTL).queued().await;
@@ -99,8 +98,8 @@ async fn a_release_passes_nothing_on_while_the_clock_is_wrong() {
     let refused = owner("other").acquire(&node, TTL).answer().await;
     assert!(matches!(refused, Answer::Failed(_)), "it has just begun: {refused:?}");
 
-    // By this clock it is over.
-    server.clock().jump_ms(3_600_000);
+    // By this clock it is over, and the queue is still there.
+    server.clock().jump_ms(40_000);
     assert!(holder.release(&node).is_done().await);
     server.clock().true_time();
     assert_eq!(client.words().await, []);

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use quorlock::node::{self, ClientId, Node};
 use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
 use quorlock::{Builder, Dialect, Error, Guard, Locker, Settings};
+use quorlock_testkit::conformance::Client;
 use quorlock_testkit::{
     DEADLINE, Proxy, RedisServer, RedisServerBuilder, Reply, eventually_async as eventually,
 };
@@ -96,7 +97,7 @@ impl World {
 
     /// One server by itself, spoken to by hand.
     pub(crate) async fn node(&self, url: &str) -> Arc<dyn Node> {
-        self.node_with(url, |_| {}).await
+        Arc::clone(self.waiting_client(url, |_| {}).await.node())
     }
 
     /// The same with other settings.
@@ -105,6 +106,15 @@ impl World {
         url: &str,
         change: impl FnOnce(&mut Settings),
     ) -> Arc<dyn Node> {
+        Arc::clone(self.waiting_client(url, change).await.node())
+    }
+
+    /// The same for whoever waits in its queues.
+    pub(crate) async fn waiting_client(
+        &self,
+        url: &str,
+        change: impl FnOnce(&mut Settings),
+    ) -> Client {
         let mut settings = Settings::default();
         settings.dialect = self.dialect;
         (settings.ttl, settings.max_ttl) = (TTL, TTL);
@@ -116,7 +126,7 @@ impl World {
         let nodes = node::open([url], &settings, &runtime, client);
         let node = nodes.expect("a good URL").remove(0);
         node.ready().await.expect("a server that is up");
-        node
+        Client::with(client, node)
     }
 
     /// Lets time pass for everybody, all at once.

@@ -206,7 +206,7 @@ fn refuse_eviction(info: &str) -> Result<(), Failure> {
 }
 
 /// Valkey calls itself Redis 7.2.4 here, in all its versions.
-fn check_version(info: &str) -> Result<(), Failure> {
+pub(super) fn check_version(info: &str) -> Result<(), Failure> {
     let Some(version) = field(info, "redis_version") else { return Ok(()) };
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let (major, minor) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));

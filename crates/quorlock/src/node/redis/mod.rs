@@ -16,7 +16,8 @@
 //! Files: `address` reads the URL, `connect` opens a connection and checks who answers, `link` is
 //! what callers meet, `driver` and `session` keep it going, `verbs` turns requests into commands and
 //! replies into answers, `inbox` takes word of grants in, `resp` is the wire format, `error` gives
-//! remedies, `examine` finds out how the server is set up, `lua/` holds the scripts.
+//! remedies, `examine` finds out how the server is set up and `judge` what that means, `marker` reads which start of it votes, `init`
+//! marks it as new, `lua/` holds the scripts.
 
 mod address;
 mod connect;
@@ -24,7 +25,10 @@ mod driver;
 mod error;
 mod examine;
 mod inbox;
+mod init;
+mod judge;
 mod link;
+mod marker;
 mod resp;
 mod session;
 mod stream;
@@ -41,6 +45,7 @@ use crate::settings::Settings;
 use crate::{Dialect, Error};
 use address::Address;
 pub(super) use examine::examine;
+pub(super) use init::init;
 use link::Link;
 use quorlock_protocol::Drift;
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use super::error::rejected;
+use super::marker;
 use super::resp::{Command, Value};
 use crate::name::Name;
 use crate::node::{
@@ -34,8 +35,6 @@ pub(super) struct Strict {
     id: Vec<u8>,
 }
 
-/// Beside the locks, where no lock can be: no name is empty.
-const MARKER: &[u8] = b":quorlock:node";
 /// The server may clear a record away so long after its lease has ended.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -48,7 +47,7 @@ impl Strict {
              local RECORD = '^quorlock (%d+) (%d+) (.*)$'\n",
             micros(settings.clock_behind),
             micros(settings.max_ttl.saturating_add(settings.clock_margin())),
-            lua_string(&[&settings.prefix, MARKER].concat()),
+            lua_string(&marker::key(settings)),
             settings.trust_new_nodes,
             millis(settings.max_ttl.saturating_add(KEPT)),
         );

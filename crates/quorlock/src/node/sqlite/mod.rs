@@ -91,6 +91,11 @@ use address::Address;
 pub use address::default_url;
 use desk::Desk;
 pub(super) use examine::examine;
+
+/// What the node behind a URL is called, without opening its file.
+pub(super) fn label(index: usize, url: &str) -> Result<String, Error> {
+    Address::parse(index, url).map(|address| address.label)
+}
 use quorlock_protocol::Drift;
 use watch::Watch;
 use worker::{Readiness, Worker};

@@ -13,7 +13,7 @@ if now >= sent - BEHIND_US and now <= sent + AHEAD_US
   if record then
     number, expiry, owner = (type(record) == 'string' and record or ''):match(RECORD)
   end
-  if number then
+  if number and #owner <= 1024 then
     if owner ~= '' and tonumber(expiry) > now then
       return -1
     end

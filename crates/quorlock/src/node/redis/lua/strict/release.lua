@@ -3,13 +3,11 @@
 -- dialect, pass_on.lua and release.lua, which stand behind it and do the same step by step.
 --
 -- Keys, arguments and replies are those of release.lua, and of record.lua.
-local record, me = redis.pcall('GET', KEYS[1]), ARGV[1]
-if type(record) == 'string' and redis.pcall('ZCARD', KEYS[1] .. ':quorlock:queue') == 0 then
-  local number, _, owner = record:match(RECORD)
-  if owner == me then
-    local freed = redis.pcall('SET', KEYS[1], 'quorlock ' .. number .. ' 0 ', 'PX', KEPT_MS)
-    if freed.ok then
-      return 1
-    end
+local record = redis.pcall('GET', KEYS[1])
+local number, _, owner = (type(record) == 'string' and record or ''):match(RECORD)
+if owner == ARGV[1] and redis.pcall('ZCARD', KEYS[1] .. ':quorlock:queue') == 0 then
+  local freed = redis.pcall('SET', KEYS[1], 'quorlock ' .. number .. ' 0 ', 'PX', KEPT_MS)
+  if freed.ok then
+    return 1
   end
 end

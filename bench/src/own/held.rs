@@ -1,0 +1,69 @@
+//! Locks that stay held from round to round, to see what many of them cost.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tokio::task::LocalSet;
+
+use super::system::{Held, System};
+use crate::cpu;
+use crate::memory;
+use crate::order::Order;
+use crate::peers::Holding;
+
+/// How many are asked for at once.
+const AT_ONCE: u64 = 64;
+
+/// What is held so far.
+#[derive(Default)]
+pub struct Holder(Vec<Held>);
+
+impl Holder {
+    /// Takes locks, or releases some, until `count` are held; then rests for `seconds`.
+    pub async fn hold(&mut self, system: &Rc<System>, order: &Order) -> Result<Holding> {
+        memory::count();
+        let count: usize = order.number("count")?;
+        let before = self.0.len();
+        let (cpu, start) = (cpu::own_seconds(), Instant::now());
+        while self.0.len() > count {
+            let at_once = (self.0.len() - count).min(AT_ONCE as usize);
+            let some = self.0.split_off(self.0.len() - at_once);
+            let all = LocalSet::new();
+            for held in some {
+                let system = Rc::clone(system);
+                all.spawn_local(async move { system.release(held).await });
+            }
+            all.await;
+        }
+        while self.0.len() < count {
+            self.take((count - self.0.len()) as u64, system, order).await?;
+        }
+        let (took, took_cpu) = (start.elapsed(), cpu::own_seconds() - cpu);
+        let cpu = cpu::own_seconds();
+        tokio::time::sleep(Duration::try_from_secs_f64(order.number("seconds")?)?).await;
+        Ok(Holding {
+            changed: self.0.len().abs_diff(before) as u64,
+            seconds: took.as_secs_f64(),
+            cpu_seconds: took_cpu,
+            rest_cpu_seconds: cpu::own_seconds() - cpu,
+            heap_bytes: memory::live_bytes() as f64,
+        })
+    }
+
+    async fn take(&mut self, missing: u64, system: &Rc<System>, order: &Order) -> Result<()> {
+        let name = order.text("name")?;
+        let first = self.0.len() as u64;
+        let all = LocalSet::new();
+        let taken = (first..first + missing.min(AT_ONCE)).map(|serial| {
+            let (system, name) = (Rc::clone(system), format!("{name}/{serial}"));
+            all.spawn_local(async move { system.try_lock(&name).await })
+        });
+        let taken: Vec<_> = taken.collect();
+        all.await;
+        for held in taken {
+            self.0.push(held.await??);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! The systems that are measured: which there are, how they are installed, and how to talk to them.
+
+mod install;
+mod process;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::install::Tools;
+pub use self::process::Process;
+use crate::own::{BARE, Home, REDIS_BENCHMARK, TCP, VARIANTS};
+
+/// Where the program of a system comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Made {
+    /// This program itself.
+    Here,
+    Go,
+    Node,
+    Python,
+    Java,
+}
+
+/// A system under comparison.
+#[derive(Debug, Clone, Copy)]
+pub struct System {
+    pub name: &'static str,
+    pub made: Made,
+    pub kind: Kind,
+    /// Why it has no use for more than one node.
+    one_node: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Quorlock(Home),
+    Peer,
+    Limit,
+}
+
+/// All systems, as the tables have them.
+pub fn systems() -> Vec<System> {
+    let peer = |name, made, one_node| System { name, made, kind: Kind::Peer, one_node };
+    let limit = |name, one_node| System { name, made: Made::Here, kind: Kind::Limit, one_node };
+    let variants = VARIANTS.iter().map(|variant| System {
+        name: variant.name,
+        made: Made::Here,
+        kind: Kind::Quorlock(variant.home),
+        one_node: (variant.home == Home::File).then_some("a file is one node"),
+    });
+    let others = [
+        peer("rslock", Made::Here, None),
+        peer("redsync", Made::Go, None),
+        peer("rueidislock", Made::Go, Some("one deployment only")),
+        peer("redisson", Made::Java, None),
+        peer("node-redlock", Made::Node, None),
+        peer("redis-semaphore", Made::Node, None),
+        peer("redis-py", Made::Python, Some("one node only")),
+        peer("pottery", Made::Python, None),
+        limit(BARE, None),
+        limit(TCP, None),
+        limit(REDIS_BENCHMARK, Some("one node only")),
+    ];
+    variants.chain(others).collect()
+}
+
+impl System {
+    /// One that is part of this program, and not of the comparison with others.
+    pub fn own(name: &'static str) -> Self {
+        Self { name, made: Made::Here, kind: Kind::Peer, one_node: None }
+    }
+
+    /// Why it cannot take part with so many nodes.
+    pub fn refuses(&self, nodes: usize) -> Option<&'static str> {
+        self.one_node.filter(|_| nodes > 1)
+    }
+
+    /// For how long it runs before it is as fast as it gets.
+    pub fn warm_up_seconds(&self, quick: bool) -> f64 {
+        match (self.made, quick) {
+            (Made::Java, false) => 8.0,
+            (Made::Java, true) => 1.5,
+            (_, false) => 0.5,
+            (_, true) => 0.2,
+        }
+    }
+}
+
+/// What a peer tells of a round of cycles.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct Cycles {
+    pub cycles: u64,
+    pub seconds: f64,
+    pub cpu_seconds: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub failed: u64,
+    pub error: Option<String>,
+}
+
+/// What a peer tells of a round of waiting. A turn has the waiter, and when it asked, had the lock
+/// and was about to release it.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct Contention {
+    pub turns: Vec<[u64; 4]>,
+    pub cpu_seconds: f64,
+    pub failed: u64,
+    pub error: Option<String>,
+}
+
+/// What Quorlock tells of locks that it holds.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct Holding {
+    /// How many were taken or released, and what that took.
+    pub changed: u64,
+    pub seconds: f64,
+    pub cpu_seconds: f64,
+    /// While nothing was asked of it.
+    pub rest_cpu_seconds: f64,
+    pub heap_bytes: f64,
+}

@@ -1,0 +1,183 @@
+//! Nodes that may have forgotten locks, and cast no vote until all of them have ended.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use quorlock_testkit::{RedisServer, Reply, eventually};
+use serde_json::Value;
+
+use crate::nodes::Nodes;
+use crate::process::{Outcome, Running, outcome};
+use crate::terminal::Terminal;
+
+/// As short as it can be, and then half a second for clocks.
+const MAX_TTL: &str = "1s";
+const QUIET: Duration = Duration::from_millis(1_500);
+
+/// The program under test, which trusts no server by itself.
+fn distrusting(nodes: &Nodes, subcommand: &str) -> Command {
+    let mut command = nodes.quorlock(subcommand);
+    command.env_remove("QUORLOCK_TRUST_NEW_NODES").env("QUORLOCK_MAX_TTL", MAX_TTL);
+    // So that a busy machine, too, asks all nodes.
+    command.env("QUORLOCK_NODE_LIMIT", "200ms");
+    command
+}
+
+fn init(nodes: &Nodes) {
+    let init = outcome(distrusting(nodes, "init").arg("--yes"));
+    assert_eq!(init.code, Some(0), "{init:?}");
+}
+
+fn is_marked(server: &RedisServer) -> bool {
+    server.command(&["EXISTS", ":quorlock:node"]) == Reply::Int(1)
+}
+
+/// What is said of nodes that wait: which they are, for how long, and what to do.
+fn assert_told(said: &str, nodes: &Nodes) {
+    for server in &nodes.0 {
+        assert!(said.contains(&format!("redis://{}", server.addr())), "{said}");
+    }
+    assert!(said.contains("the lock x cannot be taken for another 1."), "{said}");
+    assert!(said.contains("run quorlock init if they are new"), "{said}");
+}
+
+#[test]
+fn the_first_use_of_new_nodes_waits_and_says_so_once() {
+    for (verb, args) in [("run", &["x", "--", "true"][..]), ("acquire", &["x"])] {
+        let nodes = Nodes::start(3);
+        let began = Instant::now();
+        let waited = outcome(distrusting(&nodes, verb).args(args));
+        assert_eq!(waited.code, Some(0), "{waited:?}");
+        assert!(began.elapsed() >= QUIET, "{:?}", began.elapsed());
+        assert_eq!(waited.stderr.lines().count(), 1, "{waited:?}");
+        assert!(waited.stderr.starts_with("quorlock: warning: the lock x "), "{waited:?}");
+        assert_told(&waited.stderr, &nodes);
+        // And not the second time.
+        let again = outcome(distrusting(&nodes, "run").args(["-n", "y", "--", "true"]));
+        assert_eq!((again.code, again.stderr.as_str()), (Some(0), ""), "{again:?}");
+    }
+}
+
+#[test]
+fn who_does_not_wait_or_not_long_enough_gets_69_and_the_remedy() {
+    for verb in ["run", "acquire"] {
+        for patience in ["-n", "-w300ms"] {
+            let nodes = Nodes::start(3);
+            let mut command = distrusting(&nodes, verb);
+            command.env("QUORLOCK_MAX_TTL", "1h").args([patience, "x"]);
+            if verb == "run" {
+                command.args(["--", "echo", "in"]);
+            }
+            let Outcome { code, stdout, stderr, .. } = outcome(&mut command);
+            assert_eq!((code, stdout.as_str()), (Some(69), ""), "{verb} {patience}: {stderr}");
+            assert!(stderr.contains("the lock x cannot be taken for another 3600"), "{stderr}");
+            assert!(stderr.contains("run quorlock init if they are new"), "{stderr}");
+        }
+    }
+}
+
+#[test]
+fn a_terminal_shows_how_long_it_takes() {
+    let nodes = Nodes::start(3);
+    let mut run = Terminal::start(distrusting(&nodes, "run").args(["x", "--", "echo", "in"]));
+    let warned = run.sees("if they are new");
+    assert!(warned.contains("cannot be taken for another 1."), "{warned}");
+    let mut seen = Vec::new();
+    while seen.len() < 5 {
+        run.sees("waiting for the lock x, no votes for another ");
+        let left = run.sees("s");
+        let millis = left.strip_suffix('m').map(|millis| millis.parse().expect("ms"));
+        seen.push(millis.unwrap_or_else(|| left.parse::<f64>().expect("seconds") * 1e3));
+    }
+    assert!(seen.is_sorted_by(|a, b| a >= b) && seen[4] < seen[0], "{seen:?}");
+    let before = run.sees("in\r\n");
+    assert!(before.ends_with("\r\x1b[K"), "{before:?}");
+    let (code, screen) = run.end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert_eq!(screen.matches("warning").count(), 1, "{screen}");
+}
+
+#[test]
+fn init_ends_the_waiting() {
+    let nodes = Nodes::start(3);
+    let patient = |subcommand| {
+        let mut command = distrusting(&nodes, subcommand);
+        command.env("QUORLOCK_MAX_TTL", "1h");
+        command
+    };
+    let run = Running::start(patient("run").args(["x", "--", "echo", "in"]));
+    eventually("all are asked", || nodes.0.iter().all(is_marked));
+    let init = outcome(patient("init").arg("--yes"));
+    assert_eq!(init.code, Some(0), "{init:?}");
+    assert_eq!(run.line(), "in");
+    assert_eq!(run.end().code, Some(0));
+}
+
+#[test]
+fn a_node_that_was_restarted_among_others_is_warned_about_once() {
+    let nodes = Nodes::start(3);
+    init(&nodes);
+    nodes.0[1].restart();
+    let args = ["x", "-c", "echo in; read _; exit 0"];
+    let mut run = Running::start(distrusting(&nodes, "run").args(args));
+    assert_eq!(run.line(), "in");
+    eventually("all are asked", || nodes.0.iter().all(is_marked));
+    run.write("\n");
+    let run = run.end();
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let said = format!(
+        "quorlock: warning: node redis://{}: casts no vote for another 1.",
+        nodes.0[1].addr()
+    );
+    assert!(run.stderr.starts_with(&said) && run.stderr.lines().count() == 1, "{run:?}");
+}
+
+#[test]
+fn nodes_for_clients_with_other_settings_are_told_of_at_once() {
+    let nodes = Nodes::start(1);
+    init(&nodes);
+    let mut other = distrusting(&nodes, "run");
+    other.env("QUORLOCK_MAX_TTL", "2s").args(["-w", "500ms", "x", "--", "true"]);
+    let run = outcome(&mut other);
+    assert_eq!(run.code, Some(69), "{run:?}");
+    let first = run.stderr.lines().next().expect("a warning");
+    assert!(
+        first.starts_with("quorlock: warning: ") && first.contains("a max_ttl of 1s"),
+        "{first}"
+    );
+}
+
+#[test]
+fn status_and_list_show_who_does_not_vote_and_for_how_long() {
+    let nodes = Nodes::start(3);
+    let patient = |args: &[&str]| {
+        let mut command = distrusting(&nodes, args[0]);
+        outcome(command.env("QUORLOCK_MAX_TTL", "1h").args(&args[1..]))
+    };
+    assert_eq!(patient(&["init", "--yes"]).code, Some(0));
+    nodes.0[1].restart();
+    let looked = |code| -> Value {
+        let status = patient(&["status", "--json", "x"]);
+        assert_eq!((status.code, status.stderr.as_str()), (Some(code), ""), "{status:?}");
+        serde_json::from_str(&status.stdout).expect("JSON")
+    };
+    let one = looked(0);
+    let left = one["nodes"][1]["quarantine_ms"].as_u64().expect("a time");
+    assert!((3_600_000..=3_600_500).contains(&left), "{one}");
+    assert!(one["nodes"][0]["quarantine_ms"].is_null(), "{one}");
+    assert!(one["quarantine_ms"].is_null(), "the others are enough: {one}");
+    let said = patient(&["status", "x"]).stdout;
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    assert!(lines[2].ends_with("free  casts no vote for another 1h0m"), "{said}");
+    let list = patient(&["list"]);
+    assert_eq!((list.code, list.stdout.as_str()), (Some(0), "no lock is held\n"), "{list:?}");
+    let node = format!("node redis://{} casts no vote for another 1h0m\n", nodes.0[1].addr());
+    assert_eq!(list.stderr, format!("quorlock: warning: {node}"));
+
+    nodes.0[2].restart();
+    let two = looked(0);
+    assert!(two["quarantine_ms"].as_u64() >= Some(3_600_000), "{two}");
+    let said = patient(&["status", "x"]).stdout;
+    assert!(said.contains("\nvotes:   too few nodes cast one for another 1h0m; "), "{said}");
+}

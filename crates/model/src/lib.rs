@@ -1,0 +1,76 @@
+//! The strict protocol as a model, for a checker that looks at every state of it.
+//!
+//! ```text
+//!   Setup ── a version of the protocol, and how far to go
+//!     │
+//!     ▼            actions, properties                       every state, once
+//!   World ◀─────────────────────────────── check ◀───────── stateright
+//!     ├─ Column × 3 ── Node (its verbs) and, for each client, a Side (what lies between)
+//!     └─ Client × 2 ── what it may conclude from what the nodes have said
+//! ```
+//!
+//! A simulator meets a rare order of events by luck, in one seed of many thousands or never. Here
+//! three nodes and two clients are so small a world that *every* order can be looked at, up to a
+//! bound on how much happens. Each rule that a version leaves out ([`Variant`]) is found to be needed
+//! by a shortest run that ends in two holders, or in a fence that does not grow.
+//!
+//! # What is modelled
+//!
+//! The verbs of a node (acquire, extend, confirm, release) as one atomic step each; the marker, the
+//! quarantine and healing; nodes that restart empty, restart from a disk that lacks the last writes,
+//! or are flushed; requests that arrive at any later time or never, and answers that are lost;
+//! clients that take a lock, confirm its fence, extend it, release it or vanish. Two things go beyond
+//! one round: a client may ask again the nodes that did not grant it, and count votes for requests of
+//! different times; and a release may pass the lock on to a client that waits.
+//!
+//! # What is left out, and why nothing is lost by it
+//!
+//! **Clocks.** The true time is a small number of ticks. The clients' clocks show it: how far they
+//! are apart is, as drift is, a part of the margin that is taken off every lease, and nothing else
+//! counts on it. A node's clock has no state at all. Whenever it is looked at it shows anything that
+//! the clock check lets pass, between `sent − behind` and `sent + ahead` of the request at hand, so it
+//! may jump between any two requests, forwards or back. With `behind` and `ahead` at 0, as in most
+//! setups, it shows the time at which the request was sent: however late a request is, there is a
+//! clock that lets it pass, which is the worst case of the proof in the protocol (a vote for a
+//! request of `p` keeps everybody out whose request is from before `p + validity`, and nobody else).
+//! The setups with other values check that proof itself.
+//!
+//! **Answers** arrive at once or never. An answer that takes its time can do no more than one that is
+//! lost or one that came at once: all that a client concludes from it is bound to a deadline, and is
+//! concluded here at the first moment at which it may be. Who has a lock early has it longest, and who
+//! has it without using it has let go of it without a release.
+//!
+//! **Requests** lie in one connection for each client and node. Of two, the second one overtakes
+//! nothing, so the first one has run or is lost by then; what the first one would do later, under a
+//! token that nobody uses any more, is a vote for nobody. A request that changes nothing on the node,
+//! and whose answer counts for nothing, does not run: it might as well be lost.
+//!
+//! **Tokens** of earlier rounds are all the same: nobody asks with them again.
+//!
+//! **Fences** follow a clock that counts a few numbers in a tick in place of a million a second. It is
+//! enough that the grants of one lease do not use up the numbers of that lease.
+//!
+//! **Worlds that behave alike** are made one (`fewer.rs`): a record that is over for every request that
+//! can still come is over; and nodes, as clients, have no names.
+//!
+//! # What it does not say
+//!
+//! Nothing about liveness, nothing about more nodes, clients, rounds or faults than the bounds say, and
+//! nothing about whether the code does what the model does.
+
+mod cases;
+mod check;
+mod client;
+mod fewer;
+mod node;
+mod outcome;
+mod setup;
+mod trace;
+mod world;
+
+pub use cases::{Case, Expected, all};
+pub use check::{FENCES_GROW, NO_EARLY_VOTE, ONE_HOLDER};
+pub use outcome::{Found, Outcome};
+pub use setup::{Bounds, Question, Setup, Variant};
+pub use trace::Step;
+pub use world::{Action, World};

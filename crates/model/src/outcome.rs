@@ -1,0 +1,134 @@
+//! Running the checker on a case, and what came of it.
+
+use std::time::{Duration, Instant};
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+use crate::cases::{Case, Expected};
+use crate::setup::{Question, Setup};
+use crate::trace::{Step, tell};
+
+/// What the checker has seen.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How many worlds it has looked at.
+    pub states: usize,
+    /// The number of steps in the longest run that it has followed.
+    pub depth: usize,
+    /// How long that took.
+    pub time: Duration,
+    /// What it has found.
+    pub found: Found,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// In all worlds all properties hold, and everything that has to be possible is.
+    Holds,
+    /// A run after which a property does not hold.
+    Broken {
+        /// The property.
+        property: &'static str,
+        /// The run.
+        run: Vec<Step>,
+    },
+    /// Nothing wrong, but this never happens: the bounds are too small to say anything.
+    Vacuous {
+        /// What never happens.
+        missing: Vec<&'static str>,
+    },
+}
+
+impl Outcome {
+    /// Whether it came out as it should.
+    #[must_use]
+    pub fn is(&self, expected: Expected) -> bool {
+        match (expected, &self.found) {
+            (Expected::Holds, found) => *found == Found::Holds,
+            (Expected::Breaks(property), Found::Broken { property: found, .. }) => {
+                property == *found
+            }
+            (Expected::Breaks(_), _) => false,
+        }
+    }
+}
+
+impl Case {
+    /// Runs the checker.
+    #[must_use]
+    pub fn check(&self) -> Outcome {
+        match self.expected {
+            Expected::Holds => self.check_all(),
+            Expected::Breaks(property) => self.look_for(property),
+        }
+    }
+
+    /// Looks at every world. Depth first, which needs the least memory.
+    fn check_all(&self) -> Outcome {
+        let setup = self.setup(Question::Safety);
+        let start = Instant::now();
+        let checker = setup
+            .checker()
+            .finish_when(HasDiscoveries::AnyFailures)
+            .threads(threads())
+            .spawn_dfs()
+            .join();
+        let broken = checker.discoveries().into_iter().next();
+        let found = match broken {
+            Some((property, path)) => {
+                Found::Broken { property, run: tell(&setup, &path.into_states()) }
+            }
+            None => match self.missing() {
+                missing if missing.is_empty() => Found::Holds,
+                missing => Found::Vacuous { missing },
+            },
+        };
+        Outcome {
+            states: checker.unique_state_count(),
+            depth: checker.max_depth(),
+            time: start.elapsed(),
+            found,
+        }
+    }
+
+    /// Looks for a world in which `property` does not hold. Breadth first, so that the run that
+    /// leads there is short.
+    fn look_for(&self, property: &'static str) -> Outcome {
+        let setup = self.setup(Question::Safety);
+        let start = Instant::now();
+        let checker = setup
+            .checker()
+            .finish_when(HasDiscoveries::AllOf([property].into()))
+            .spawn_bfs()
+            .join();
+        let found = match checker.discovery(property) {
+            Some(path) => Found::Broken { property, run: tell(&setup, &path.into_states()) },
+            None => Found::Holds,
+        };
+        Outcome {
+            states: checker.unique_state_count(),
+            depth: checker.max_depth(),
+            time: start.elapsed(),
+            found,
+        }
+    }
+
+    /// What has to be possible within these bounds, and never happens.
+    fn missing(&self) -> Vec<&'static str> {
+        let setup = self.setup(Question::Witnesses);
+        let checker =
+            setup.checker().finish_when(HasDiscoveries::All).threads(threads()).spawn_bfs().join();
+        let seen = checker.discoveries();
+        let wanted = setup.properties().into_iter().map(|property| property.name);
+        wanted.filter(|name| !seen.contains_key(name)).collect()
+    }
+
+    fn setup(&self, question: Question) -> Setup {
+        Setup { variant: self.variant, bounds: self.bounds, question }
+    }
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

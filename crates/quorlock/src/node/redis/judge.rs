@@ -1,0 +1,363 @@
+//! What the way a server is set up means for the locks on it, by their dialect.
+
+use std::time::{Duration, SystemTime};
+
+use super::connect::{evicts, field};
+use super::marker::{self, Shared, Standing};
+use crate::Dialect;
+use crate::examine::{Examination, shown};
+use crate::settings::Settings;
+
+/// A clock that differs by more than this is not kept by anybody.
+const CLOCK_TOLERANCE: Duration = Duration::from_millis(100);
+
+const KEEP_TIME: &str = "let a daemon such as chrony keep the clocks of all machines";
+
+const KEEP_EVERYTHING: &str = "set appendonly yes and appendfsync always; or start a server that has \
+                               stopped only after the longest TTL, 30s by default, has passed";
+
+fn is_strict(settings: &Settings) -> bool {
+    settings.dialect == Dialect::Strict
+}
+
+/// For how long a server that may have forgotten something casts no vote.
+fn quiet(settings: &Settings) -> Duration {
+    settings.max_ttl.saturating_add(settings.clock_margin())
+}
+
+/// The `strict` dialect does without what a server forgets; the `redlock` dialect rests on it.
+pub(super) fn persistence(
+    examination: &mut Examination,
+    info: &str,
+    appendfsync: Option<&str>,
+    save: Option<&str>,
+    settings: &Settings,
+) {
+    const CHECK: &str = "persistence";
+    let appends = field(info, "aof_enabled") == Some("1");
+    examination.flag("appendonly", appends);
+    for (name, value) in [("appendfsync", appendfsync), ("save", save)] {
+        examination.text(name, value.unwrap_or("not known"));
+    }
+    if field(info, "aof_last_write_status").is_some_and(|status| status != "ok") {
+        let text = "it cannot write its file (aof_last_write_status)";
+        return examination.error(
+            CHECK,
+            text,
+            "free some space on its disk, and look into its log",
+        );
+    }
+    match (appends, appendfsync) {
+        (true, Some("always")) => {
+            examination.ok(CHECK, "it forgets no lock, even if its machine crashes");
+        }
+        _ if is_strict(settings) => {
+            let text = format!(
+                "it may forget locks when it stops; it casts no vote for {} after that, so that it \
+                 does not matter",
+                shown(quiet(settings))
+            );
+            examination.ok(CHECK, text);
+        }
+        (true, Some("everysec")) => examination.warn(
+            CHECK,
+            "if its machine crashes, it forgets the locks of the last second or two (appendfsync \
+             everysec)",
+            "set appendfsync always, or let such a machine come back only after the longest TTL",
+        ),
+        (true, Some(policy)) => {
+            let text = format!(
+                "if its machine crashes, it forgets what the system had not written (appendfsync \
+                 {policy})"
+            );
+            examination.warn(CHECK, text, "set appendfsync always");
+        }
+        (true, None) => examination.warn(
+            CHECK,
+            "whether it forgets locks if its machine crashes is not known: this user may not ask for \
+             appendfsync",
+            "let the user +config|get, or look yourself: it should be always",
+        ),
+        (false, _) => examination.warn(
+            CHECK,
+            "it forgets its locks when it stops (appendonly no), and two may hold one lock then",
+            KEEP_EVERYTHING,
+        ),
+    }
+}
+
+/// A server that throws single keys away does not know that it has forgotten something.
+pub(super) fn memory(examination: &mut Examination, info: &str, settings: &Settings) {
+    const CHECK: &str = "eviction";
+    const REMEDY: &str = "set maxmemory-policy noeviction, or keep locks on a server of their own";
+    let Some(policy) = evicts(info) else {
+        return examination.ok(CHECK, "it throws no keys away");
+    };
+    let text = format!(
+        "it throws keys away when its memory is full, locks among them (maxmemory-policy {policy})"
+    );
+    if is_strict(settings) {
+        let text = format!("{text}, and is not asked for votes");
+        examination.refuse(CHECK, text, REMEDY);
+    } else {
+        let text = format!("{text}, and two may hold one lock then");
+        examination.warn(CHECK, text, REMEDY);
+    }
+}
+
+/// Replicas and clusters promise what they do not keep.
+pub(super) fn company(examination: &mut Examination, info: &str, settings: &Settings) {
+    let replicas = field(info, "connected_slaves").and_then(|n| n.parse().ok()).unwrap_or(0);
+    examination.number("replicas", replicas);
+    if replicas > 0 && is_strict(settings) {
+        let text = format!(
+            "it has {replicas} replica(s); one that takes its place casts no vote for {}",
+            shown(quiet(settings))
+        );
+        examination.ok("replicas", text);
+    } else if replicas > 0 {
+        examination.warn(
+            "replicas",
+            format!(
+                "it has {replicas} replica(s); one that takes its place lacks the latest locks"
+            ),
+            "let nothing put a replica in its place by itself, or wait for the longest TTL before",
+        );
+    }
+    let cluster = field(info, "cluster_enabled") == Some("1");
+    examination.flag("cluster", cluster);
+    if cluster {
+        examination.warn(
+            "cluster",
+            "it belongs to a cluster, which moves keys and replaces servers by replicas",
+            "name independent servers instead",
+        );
+    }
+}
+
+/// Whether the server votes, by its marker.
+pub(super) fn marker(
+    examination: &mut Examination,
+    text: &[u8],
+    run_id: &str,
+    now_us: u64,
+    settings: &Settings,
+) {
+    const CHECK: &str = "marker";
+    let ours = Shared::of(settings);
+    let standing = marker::standing(text, run_id, ours, now_us);
+    let of = match standing {
+        Standing::Unmarked => "none",
+        Standing::OtherStart => "of another start",
+        Standing::OtherSettings(_) | Standing::Quiet(_) | Standing::Voting => "of this start",
+    };
+    examination.text("marker", of);
+    if let Some(Shared { max_ttl, clock_ahead }) = marker::shared(text) {
+        examination.number("max_ttl_ms", max_ttl.as_millis());
+        examination.number("clock_ahead_ms", clock_ahead.as_millis());
+    }
+    let left = match standing {
+        Standing::Unmarked if settings.trust_new_nodes => Duration::ZERO,
+        Standing::Unmarked | Standing::OtherStart => quiet(settings),
+        Standing::Quiet(left) => left,
+        Standing::OtherSettings(_) | Standing::Voting => Duration::ZERO,
+    };
+    examination.number("quarantine_ms", left.as_millis());
+    let left = shown(left);
+    match standing {
+        Standing::Voting => examination.ok(CHECK, "it is marked, and votes"),
+        Standing::Unmarked if settings.trust_new_nodes => examination.warn(
+            CHECK,
+            "it has no mark, and is taken for a new one all the same; if it was emptied, two may hold \
+             one lock",
+            "unset QUORLOCK_TRUST_NEW_NODES, which is for tests, and run quorlock init once",
+        ),
+        Standing::Unmarked => examination.refuse(
+            CHECK,
+            format!(
+                "it has no mark: it is new, or was emptied and may have forgotten locks; it casts no \
+                 vote until {left} after the first time that a client asks for a lock"
+            ),
+            "if it is new, run quorlock init; otherwise it votes again by itself",
+        ),
+        Standing::OtherStart => examination.refuse(
+            CHECK,
+            format!(
+                "it was restarted, and may have forgotten locks; it casts no vote until {left} after \
+                 the first time that a client asks for a lock"
+            ),
+            "wait, and it votes again by itself; quorlock init --force only if no client believes in \
+             any lock",
+        ),
+        Standing::Quiet(_) => examination.refuse(
+            CHECK,
+            format!(
+                "it casts no vote for another {left}: it was started or emptied, and may have \
+                 forgotten locks"
+            ),
+            "wait, and it votes again by itself; or run quorlock init if it is new",
+        ),
+        Standing::OtherSettings(theirs) => examination.refuse(
+            "settings",
+            format!(
+                "it serves clients with a max_ttl of {} and a clock_ahead of {}, and this one has {} \
+                 and {}",
+                shown(theirs.max_ttl),
+                shown(theirs.clock_ahead),
+                shown(ours.max_ttl),
+                shown(ours.clock_ahead)
+            ),
+            "use the same everywhere; to change them, stop all clients and run quorlock init --force",
+        ),
+    }
+}
+
+/// The server's clock, and ours at the same moment, as far as a round trip lets that be known.
+pub(super) fn clock(
+    examination: &mut Examination,
+    (server, ours): (SystemTime, SystemTime),
+    round_trip: Duration,
+    settings: &Settings,
+) {
+    const CHECK: &str = "clock";
+    let (ahead, off) = match server.duration_since(ours) {
+        Ok(ahead) => (true, ahead),
+        Err(error) => (false, error.duration()),
+    };
+    let micros = i64::try_from(off.as_micros()).unwrap_or(i64::MAX);
+    examination.number("clock_offset_us", if ahead { micros } else { -micros });
+    // Nobody knows on which of the two ways the time was spent.
+    let uncertainty = round_trip / 2;
+    examination.number("clock_uncertainty_us", uncertainty.as_micros());
+    let side = if ahead { "ahead of" } else { "behind" };
+    let text = format!("its clock is {} {side} that of this machine", shown(off));
+    let allowed = if ahead { settings.clock_ahead } else { settings.clock_behind };
+    if is_strict(settings) && off > allowed.saturating_add(uncertainty) {
+        let text = format!("{text}, and may be {}: it casts no vote", shown(allowed));
+        examination.refuse(CHECK, text, KEEP_TIME);
+    } else if is_strict(settings) && off > allowed / 2 + uncertainty {
+        let text = format!("{text}; from {} on it casts no vote", shown(allowed));
+        examination.warn(CHECK, text, KEEP_TIME);
+    } else if !is_strict(settings) && off > CLOCK_TOLERANCE + uncertainty {
+        let remedy =
+            format!("{KEEP_TIME}: one that is set right by a jump ends locks early or late");
+        examination.warn(CHECK, text, &remedy);
+    } else {
+        examination.ok(
+            CHECK,
+            format!("its clock is within {} of this machine's", shown(off + uncertainty)),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::examine::{Fact, Finding, Severity};
+
+    fn settings(dialect: Dialect) -> Settings {
+        Settings { dialect, ..Settings::default() }
+    }
+
+    fn judged(judge: impl FnOnce(&mut Examination)) -> (Finding, bool, Examination) {
+        let mut examination = Examination::new("x");
+        judge(&mut examination);
+        assert_eq!(examination.findings.len(), 1, "{examination:?}");
+        let finding = examination.findings[0].clone();
+        assert_eq!(finding.remedy.is_some(), finding.severity > Severity::Ok, "{finding:?}");
+        (finding, examination.usable, examination)
+    }
+
+    fn clock_of(offset_ms: i64, round_trip_ms: u64, dialect: Dialect) -> (Severity, String, bool) {
+        let ours = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let offset = Duration::from_millis(offset_ms.unsigned_abs());
+        let server = if offset_ms < 0 { ours - offset } else { ours + offset };
+        let (finding, usable, examination) = judged(|examination| {
+            let round_trip = Duration::from_millis(round_trip_ms);
+            clock(examination, (server, ours), round_trip, &settings(dialect));
+        });
+        assert_eq!(examination.fact("clock_offset_us"), Some(&Fact::Number(offset_ms * 1_000)));
+        (finding.severity, finding.text, usable)
+    }
+
+    #[test]
+    fn a_clock_is_off_only_beyond_what_the_round_trip_leaves_open() {
+        let clock = |offset, round_trip| clock_of(offset, round_trip, Dialect::Redlock);
+        assert_eq!(clock(100, 0).0, Severity::Ok);
+        assert_eq!(clock(-150, 100).0, Severity::Ok);
+        let (severity, text, usable) = clock(-151, 100);
+        assert_eq!((severity, usable), (Severity::Warn, true));
+        assert!(text.contains("151 ms behind"), "{text}");
+        assert!(clock(5_000, 0).1.contains("5000 ms ahead"), "{}", clock(5_000, 0).1);
+    }
+
+    #[test]
+    fn in_the_strict_dialect_the_window_decides() {
+        for (offset, round_trip, severity, usable) in [
+            (150, 0, Severity::Ok, true),
+            (151, 0, Severity::Warn, true),
+            (300, 0, Severity::Warn, true),
+            (301, 0, Severity::Error, false),
+            (310, 20, Severity::Warn, true),
+            (-50, 0, Severity::Ok, true),
+            (-51, 0, Severity::Warn, true),
+            (-101, 0, Severity::Error, false),
+        ] {
+            let (found, text, votes) = clock_of(offset, round_trip, Dialect::Strict);
+            assert_eq!((found, votes), (severity, usable), "{offset}: {text}");
+            assert_eq!(text.contains("it casts no vote"), found > Severity::Ok, "{text}");
+        }
+    }
+
+    #[test]
+    fn persistence_is_judged_by_what_a_crash_takes() {
+        const ERROR: &str = "aof_enabled:1\naof_last_write_status:err";
+        for (info, appendfsync, redlock, says, strict) in [
+            ("aof_enabled:1", Some("always"), Severity::Ok, "forgets no lock", Severity::Ok),
+            ("aof_enabled:1", Some("everysec"), Severity::Warn, "last second", Severity::Ok),
+            ("aof_enabled:1", Some("no"), Severity::Warn, "appendfsync no", Severity::Ok),
+            ("aof_enabled:1", None, Severity::Warn, "may not ask", Severity::Ok),
+            ("aof_enabled:0", Some("always"), Severity::Warn, "appendonly no", Severity::Ok),
+            (ERROR, Some("always"), Severity::Error, "cannot write", Severity::Error),
+        ] {
+            let of = |dialect| {
+                judged(|it| persistence(it, info, appendfsync, Some(""), &settings(dialect))).0
+            };
+            let finding = of(Dialect::Redlock);
+            assert_eq!(finding.severity, redlock, "{finding:?}");
+            assert!(finding.text.contains(says), "{finding:?}");
+            assert_eq!(of(Dialect::Strict).severity, strict, "{info}");
+        }
+    }
+
+    #[test]
+    fn eviction_keeps_a_server_from_voting_in_the_strict_dialect() {
+        let info = "maxmemory:100\nmaxmemory_policy:allkeys-lru";
+        let of = |dialect| judged(|it| memory(it, info, &settings(dialect)));
+        let (finding, usable, _) = of(Dialect::Strict);
+        assert_eq!((finding.severity, usable), (Severity::Error, false));
+        let (finding, usable, _) = of(Dialect::Redlock);
+        assert_eq!((finding.severity, usable), (Severity::Warn, true));
+    }
+
+    #[test]
+    fn a_server_votes_by_its_marker() {
+        for (text, severity, usable, quarantine_ms, says) in [
+            ("ab 30000000 300000 7", Severity::Ok, true, 0, "votes"),
+            ("", Severity::Error, false, 30_500, "it has no mark"),
+            ("cd 30000000 300000 0", Severity::Error, false, 30_500, "was restarted"),
+            ("ab 30000000 300000 2000007", Severity::Error, false, 2_000, "for another 2000 ms"),
+            ("ab 20000000 300000 0", Severity::Error, false, 0, "a max_ttl of 20 s"),
+        ] {
+            let (finding, votes, examination) = judged(|it| {
+                marker(it, text.as_bytes(), "ab", 7, &settings(Dialect::Strict));
+            });
+            assert_eq!((finding.severity, votes), (severity, usable), "{finding:?}");
+            assert!(finding.text.contains(says), "{finding:?}");
+            assert_eq!(examination.fact("quarantine_ms"), Some(&Fact::Number(quarantine_ms)));
+        }
+        let trusting = Settings { trust_new_nodes: true, ..settings(Dialect::Strict) };
+        let (finding, usable, _) = judged(|it| marker(it, b"", "ab", 7, &trusting));
+        assert_eq!((finding.severity, usable), (Severity::Warn, true));
+    }
+}
