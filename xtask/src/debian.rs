@@ -32,6 +32,13 @@ pub(crate) fn missing_c_compiler() -> &'static [Package] {
     if find_program("cc").is_some() { &[] } else { &PACKAGES }
 }
 
+/// The browser's package, unless the machine has the program.
+pub(crate) fn missing_chromium() -> Option<Package> {
+    let name = "chromium";
+    let why = "the pictures of simulated runs are looked at in a real browser";
+    find_program(name).is_none().then_some(Package { name, why })
+}
+
 /// PostgreSQL's package, unless the machine has the server.
 pub(crate) fn missing_postgres() -> Option<Package> {
     let why = "the tests of fences write to a real database";

@@ -1,9 +1,9 @@
-//! The project's own commands: `cargo xtask test`, `cargo xtask verify`, `cargo xtask fix`,
-//! `cargo xtask bench`, `cargo xtask model`.
+//! The project's own commands: `cargo xtask test`, `verify`, `fix`, `bench`, `model` and `determinism`.
 
 mod bench_command;
 mod beside_flock;
 mod debian;
+mod determinism;
 mod model_command;
 mod project;
 mod python_peers;
@@ -33,6 +33,7 @@ Commands:
                 `bench command` is `quorlock run` beside `flock`
   model [NAME]  Look at every state of the strict protocol, within small bounds; `model --full`
                 goes as far as ten minutes allow, `model heal` checks the cases with that name
+  determinism   Simulate some seeds in a debug and in a release build, and compare the traces
 
 ARGS of `test` narrow the run. They go to `cargo test`, after the options that are always there
 (all packages unless ARGS name some, all features, no stop at the first failure):
@@ -87,11 +88,13 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
             Err(error) => Ok(usage_error(&error.to_string())),
         },
         ("model", options) => model_command::model(&Project::find()?, options),
-        ("verify" | "fix", [extra, ..]) => Ok(usage_error(&format!(
+        ("determinism", []) => determinism::determinism(&Project::find()?),
+        ("verify" | "fix" | "determinism", [extra, ..]) => Ok(usage_error(&format!(
             "`{command}` takes no arguments, but was given `{extra}`: leave it out"
         ))),
         _ => Ok(usage_error(&format!(
-            "there is no command `{command}`: use `test`, `verify`, `fix`, `bench` or `model`"
+            "there is no command `{command}`: use `test`, `verify`, `fix`, `bench`, `model` or \
+             `determinism`"
         ))),
     }
 }
@@ -132,8 +135,9 @@ mod tests {
 
     #[test]
     fn help_lists_every_command() {
-        for command in ["\n  test ", "\n  verify ", "\n  fix ", "\n  bench ", "\n  model "] {
-            assert!(HELP.contains(command), "{command:?} is not in the help");
+        let all = ["test", "verify", "fix", "bench", "model", "determinism"];
+        for command in all.map(|command| format!("\n  {command} ")) {
+            assert!(HELP.contains(&command), "{command:?} is not in the help");
         }
     }
 }

@@ -50,6 +50,7 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Option<Peers>> 
     let mut packages: Vec<_> = debian::missing_redis().into_iter().collect();
     packages.extend(debian::missing_c_compiler());
     packages.extend(debian::missing_postgres());
+    packages.extend(debian::missing_chromium());
     packages.extend(python.as_deref().ok().and_then(python_peers::missing_package));
     debian::install(&packages)?;
     if let Some(redis) = debian::missing_redis() {

@@ -9,6 +9,7 @@
 //!                   ├──▶ init               new nodes are told that they are
 //!                   ├──▶ doctor             what is wrong with the nodes
 //!                   ├──▶ bench              what locks on them cost
+//!                   ├──▶ simulate           the lock under simulated faults
 //!                   └──▶ pages              manual pages and completions
 //! ```
 //!
@@ -38,6 +39,7 @@ mod reaper;
 mod release;
 mod run;
 mod signals;
+mod simulate;
 mod status;
 mod stderr;
 mod stdout;
@@ -82,12 +84,10 @@ fn main() -> ExitCode {
 
 fn execute(args: Args) -> Result<u8, Failed> {
     let plan = Plan::new(args)?;
-    // These have their own way to say what the library warns of.
-    let least = if matches!(plan, Plan::Doctor(_) | Plan::Bench(_)) {
-        LevelFilter::OFF
-    } else {
-        LevelFilter::WARN
-    };
+    // These have their own way to say what the library warns of. What simulated locks meet is worth no
+    // warning.
+    let quiet = matches!(plan, Plan::Doctor(_) | Plan::Bench(_) | Plan::Simulate(_));
+    let least = if quiet { LevelFilter::OFF } else { LevelFilter::WARN };
     warnings::show(least)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
@@ -104,6 +104,7 @@ fn execute(args: Args) -> Result<u8, Failed> {
             Plan::Init(plan) => init::init(plan).await,
             Plan::Doctor(plan) => doctor::doctor(plan).await,
             Plan::Bench(plan) => bench::bench(plan).await,
+            Plan::Simulate(plan) => simulate::simulate(plan),
             Plan::Man(args) => pages::man(args),
             Plan::Completions(args) => pages::completions(args),
         }

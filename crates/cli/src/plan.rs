@@ -21,6 +21,7 @@ use crate::init::Init;
 use crate::list::List;
 use crate::note;
 use crate::release::Release;
+use crate::simulate::Simulate;
 
 /// How long a lock lasts that a script holds, unless it says otherwise.
 const SCRIPT_TTL: Duration = Duration::from_secs(30);
@@ -36,6 +37,7 @@ pub(crate) enum Plan {
     Init(Init),
     Doctor(Doctor),
     Bench(Bench),
+    Simulate(Simulate),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }
@@ -108,6 +110,7 @@ impl Plan {
             Action::Status(args) => Status::new(args).map(Self::Status),
             Action::Doctor(args) => Doctor::new(args).map(Self::Doctor),
             Action::Bench(args) => Bench::new(args).map(Self::Bench),
+            Action::Simulate(args) => Simulate::new(args).map(Self::Simulate),
             Action::Man(args) => Ok(Self::Man(args)),
             Action::Completions(args) => Ok(Self::Completions(args)),
         }

@@ -68,11 +68,11 @@ impl Watchdog {
     }
 
     /// Sets an alarm, or moves it if it is set already.
-    pub(crate) fn set(&self, at: Moment, alarm: Arc<dyn Alarm>) {
+    pub(crate) fn set(&self, at: Moment, now: Moment, alarm: Arc<dyn Alarm>) {
         let (moved, waker) = {
             let mut state = locked(&self.state);
             let moved = state.wheel.set(at, alarm);
-            (moved, state.waker_for(tick(at)))
+            (moved, state.waker_for(tick(at), tick(now)))
         };
         drop(moved);
         if let Some(waker) = waker {
@@ -116,11 +116,12 @@ impl Watchdog {
 }
 
 impl State {
-    /// The waker of the task, if it would sleep beyond `tick`.
-    fn waker_for(&mut self, tick: u64) -> Option<Waker> {
+    /// The waker of the task, if it would sleep beyond `tick`, or if its sleep should have ended
+    /// already: timers stand still while the machine is suspended, and this one has something left.
+    fn waker_for(&mut self, tick: u64, now: u64) -> Option<Waker> {
         let late = match self.rest {
             Rest::Awake => false,
-            Rest::Until(end) => tick < end,
+            Rest::Until(end) => tick < end || end < now,
             Rest::Parked => true,
         };
         if !late {
@@ -324,7 +325,7 @@ mod tests {
         let bells: Vec<_> = (0..100).map(|_| Arc::new(Bell::default())).collect();
         let due = at(10).after(Duration::from_micros(700));
         for bell in &bells {
-            kennel.watchdog.set(due, Arc::clone(bell) as Arc<dyn Alarm>);
+            kennel.watchdog.set(due, at(0), Arc::clone(bell) as Arc<dyn Alarm>);
         }
         assert!(kennel.turn(9).is_pending());
         assert!(bells.iter().all(|bell| bell.rung().is_empty()));
@@ -339,26 +340,39 @@ mod tests {
     fn the_task_is_woken_only_for_what_it_would_sleep_through() {
         let mut kennel = Kennel::new();
         let (near, far) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
-        kennel.watchdog.set(at(500), Arc::clone(&near) as Arc<dyn Alarm>);
+        kennel.watchdog.set(at(500), at(0), Arc::clone(&near) as Arc<dyn Alarm>);
         assert_eq!(kennel.woken(), 1, "it was parked");
         assert!(kennel.turn(1).is_pending());
         for cycle in 0..1_000 {
-            kennel.watchdog.set(at(600 + cycle), Arc::clone(&far) as Arc<dyn Alarm>);
+            kennel.watchdog.set(at(600 + cycle), at(0), Arc::clone(&far) as Arc<dyn Alarm>);
             kennel.watchdog.clear(&*far);
         }
         kennel.watchdog.clear(&*near);
         assert_eq!(kennel.woken(), 1, "a cycle woke it");
-        kennel.watchdog.set(at(499), Arc::clone(&far) as Arc<dyn Alarm>);
-        kennel.watchdog.set(at(498), near);
+        kennel.watchdog.set(at(499), at(0), Arc::clone(&far) as Arc<dyn Alarm>);
+        kennel.watchdog.set(at(498), at(0), near);
         assert_eq!(kennel.woken(), 2, "once is enough");
+    }
+
+    /// What its timer has left after a suspension is as long as ever, and the clock has moved on.
+    #[test]
+    fn the_task_is_woken_for_an_alarm_that_is_set_after_a_suspension() {
+        let mut kennel = Kennel::new();
+        kennel.watchdog.set(at(60_000), at(0), Arc::new(Bell::default()));
+        assert!(kennel.turn(0).is_pending());
+        let before = kennel.woken();
+        kennel.watchdog.set(at(1_900), at(1_000), Arc::new(Bell::default()));
+        assert_eq!(kennel.woken(), before, "its sleep ends at this moment");
+        kennel.watchdog.set(at(9_900), at(9_000), Arc::new(Bell::default()));
+        assert_eq!(kennel.woken(), before + 1);
     }
 
     #[test]
     fn it_sleeps_until_the_first_alarm_and_for_a_second_at_the_most() {
         let mut kennel = Kennel::new();
-        kennel.watchdog.set(at(60_000), Arc::new(Bell::default()));
+        kennel.watchdog.set(at(60_000), at(0), Arc::new(Bell::default()));
         assert!(kennel.turn(0).is_pending());
-        kennel.watchdog.set(at(70), Arc::new(Bell::default()));
+        kennel.watchdog.set(at(70), at(0), Arc::new(Bell::default()));
         assert!(kennel.turn(0).is_pending());
         let slept = locked(&kennel.runtime.slept).clone();
         assert_eq!(slept, [Duration::from_secs(1), Duration::from_millis(70)]);
@@ -372,13 +386,13 @@ mod tests {
             watchdog.clear(&*bell);
             Some(at(20))
         });
-        kennel.watchdog.set(at(10), Arc::clone(&bell) as Arc<dyn Alarm>);
+        kennel.watchdog.set(at(10), at(0), Arc::clone(&bell) as Arc<dyn Alarm>);
         assert!(kennel.turn(10).is_pending());
         assert_eq!(Arc::strong_count(&bell), 1, "something keeps it");
         assert!(kennel.turn(30).is_pending());
         assert_eq!(bell.rung(), [at(10)]);
         // It can be set again.
-        kennel.watchdog.set(at(40), Arc::clone(&bell) as Arc<dyn Alarm>);
+        kennel.watchdog.set(at(40), at(0), Arc::clone(&bell) as Arc<dyn Alarm>);
         assert!(kennel.turn(40).is_pending());
         assert_eq!(bell.rung(), [at(10), at(40)]);
     }
@@ -389,10 +403,10 @@ mod tests {
             let mut kennel = Kennel::new();
             let watchdog = Arc::clone(&kennel.watchdog);
             let bell = Bell::that(move |bell| {
-                watchdog.set(at(set), bell);
+                watchdog.set(at(set), at(0), bell);
                 returned.map(at)
             });
-            kennel.watchdog.set(at(10), Arc::clone(&bell) as Arc<dyn Alarm>);
+            kennel.watchdog.set(at(10), at(0), Arc::clone(&bell) as Arc<dyn Alarm>);
             for now in [10, next - 1, next, 90] {
                 assert!(kennel.turn(now).is_pending());
             }
@@ -404,7 +418,7 @@ mod tests {
     fn an_alarm_that_wants_to_ring_at_once_waits_for_its_next_turn() {
         let mut kennel = Kennel::new();
         let bell = Bell::that(|_| Some(at(0)));
-        kennel.watchdog.set(at(10), Arc::clone(&bell) as Arc<dyn Alarm>);
+        kennel.watchdog.set(at(10), at(0), Arc::clone(&bell) as Arc<dyn Alarm>);
         assert!(kennel.turn(10).is_pending());
         assert_eq!(bell.rung(), [at(10)]);
         assert!(kennel.turn(11).is_pending());
@@ -415,7 +429,7 @@ mod tests {
     fn closed_it_ends_and_lets_go_of_everything() {
         let mut kennel = Kennel::new();
         let bell = Arc::new(Bell::default());
-        kennel.watchdog.set(at(10), Arc::clone(&bell) as Arc<dyn Alarm>);
+        kennel.watchdog.set(at(10), at(0), Arc::clone(&bell) as Arc<dyn Alarm>);
         kennel.watchdog.close();
         assert_eq!(Arc::strong_count(&bell), 1);
         assert!(kennel.turn(1).is_ready());

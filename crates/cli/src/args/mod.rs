@@ -11,6 +11,7 @@ mod note;
 mod pages;
 mod release;
 mod run;
+mod simulate;
 mod status;
 mod token;
 
@@ -35,6 +36,7 @@ pub(crate) use note::NoteArgs;
 pub(crate) use pages::{CompletionsArgs, ManArgs, Shell};
 pub(crate) use release::ReleaseArgs;
 pub(crate) use run::RunArgs;
+pub(crate) use simulate::{DialectArg, SimulateArgs};
 pub(crate) use status::StatusArgs;
 pub(crate) use token::TokenArgs;
 
@@ -110,6 +112,7 @@ pub(crate) enum Action {
     Init(InitArgs),
     Doctor(DoctorArgs),
     Bench(BenchArgs),
+    Simulate(SimulateArgs),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }

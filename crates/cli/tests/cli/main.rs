@@ -26,6 +26,7 @@ mod screen;
 mod scripts;
 mod secrets;
 mod signals;
+mod simulate;
 mod status;
 mod strangers;
 mod terminal;

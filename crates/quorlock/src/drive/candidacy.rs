@@ -219,9 +219,9 @@ impl Candidacy {
     /// Alarms are set and cleared under the mutex of the state that they follow from: of two, the one
     /// that knows more comes last, and none comes after the end.
     fn look_soon(self: &Arc<Self>, state: &mut State) {
-        let soon = self.core.now().after(self.core.settings.node_limit);
-        state.soon = state.soon.min(soon);
-        self.core.watchdog.set(state.soon, Arc::clone(self) as Arc<dyn Alarm>);
+        let now = self.core.now();
+        state.soon = state.soon.min(now.after(self.core.settings.node_limit));
+        self.core.watchdog.set(state.soon, now, Arc::clone(self) as Arc<dyn Alarm>);
     }
 
     /// Asks all nodes how it stands.
@@ -293,7 +293,7 @@ impl Candidacy {
                 Step::Unreachable => now.after(self.retry_delay(&mut state, Defeat::Unreachable)),
             };
             let at = state.soon.min(at).max(now.after(SHORTEST_REST));
-            self.core.watchdog.set(at, Arc::clone(self) as Arc<dyn Alarm>);
+            self.core.watchdog.set(at, now, Arc::clone(self) as Arc<dyn Alarm>);
             if matches!(step, Step::Unreachable) {
                 let abstaining = self.core.abstaining(state.said.failures());
                 let defeated = self.defeated_by(&state);

@@ -160,7 +160,8 @@ impl Claim {
         let elsewhere = matches!(origin, Origin::Borrowed | Origin::Resumed);
         let turns = if elsewhere { 1 } else { wish.turns(core.settings.local_turns) };
         core.numbered(number.last);
-        let caps = Caps::new(keep.max_extensions, keep.max_hold, core.now());
+        let now = core.now();
+        let caps = Caps::new(keep.max_extensions, keep.max_hold, now);
         let claim = Arc::new(Self {
             core: Arc::clone(core),
             name,
@@ -189,7 +190,7 @@ impl Claim {
             }),
         });
         let first = claim.upkeep().first_look(&locked(&claim.state).lease);
-        core.watchdog.set(first, Arc::clone(&claim) as Arc<dyn Alarm>);
+        core.watchdog.set(first, now, Arc::clone(&claim) as Arc<dyn Alarm>);
         claim
     }
 

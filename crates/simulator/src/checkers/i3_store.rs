@@ -1,0 +1,58 @@
+//! I3: a store that checks fences accepts no stale write.
+
+use std::collections::BTreeMap;
+
+use super::{Invariant, Violation};
+use crate::trace::{Trace, What, Written};
+
+pub(super) fn check(trace: &Trace) -> Vec<Violation> {
+    let mut found = Vec::new();
+    // In which order the holders of each lock came.
+    let mut order: BTreeMap<u32, (usize, u32)> = BTreeMap::new();
+    let mut latest: BTreeMap<u8, (usize, u32)> = BTreeMap::new();
+    for (index, entry) in trace.entries().iter().enumerate() {
+        match entry.what {
+            What::Opened(opened) => {
+                order.insert(opened.window, (index, opened.holding));
+            }
+            What::Written(Written { window, name, fence: Some(_), accepted: true, .. }) => {
+                let Some(writer) = order.get(&window).copied() else { continue };
+                let last = latest.entry(name).or_insert(writer);
+                if writer.0 < last.0 && writer.1 != last.1 {
+                    let text = format!("a write of window {window} after one of a later holder");
+                    found.push(Violation { invariant: Invariant::Store, at: entry.at, text });
+                }
+                *last = writer.max(*last);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Entry, Opened};
+
+    #[test]
+    fn a_late_write_that_is_accepted_is_found() {
+        let opened = |window| {
+            let (name, holding, until, fence) = (0, window, 0, Some(u64::from(window)));
+            What::Opened(Opened { window, process: 0, name, holding, until, fence, heeds: false })
+        };
+        let written = |window, accepted| {
+            let fence = Some(u64::from(window));
+            What::Written(Written { window, name: 0, sent: 0, fence, accepted, stale: false })
+        };
+        let found = |last| {
+            let whats = [opened(1), written(1, true), opened(2), written(2, true), last];
+            let entries =
+                whats.into_iter().enumerate().map(|(at, what)| Entry { at: at as u64, what });
+            check(&Trace::of(entries.collect())).len()
+        };
+        assert_eq!(found(written(1, true)), 1);
+        assert_eq!(found(written(1, false)), 0, "it was refused");
+        assert_eq!(found(written(2, true)), 0, "of the present holder");
+    }
+}

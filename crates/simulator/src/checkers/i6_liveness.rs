@@ -1,0 +1,130 @@
+//! I6: once faults stop, somebody acquires within `max_ttl` + 3 s, everybody in his turn, and a lock
+//! that is let go of in the calm goes to whoever waits for it, without waiting for its end.
+
+use std::collections::BTreeMap;
+
+use super::{Invariant, Time, Violation};
+use crate::Setup;
+use crate::trace::{Opened, Trace, What};
+
+const SECOND: u64 = 1_000_000_000;
+/// How long connections take to be there again.
+const RECONNECTED: u64 = 3 * SECOND;
+
+pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
+    let calm = trace.entries().iter().find(|entry| entry.what == What::Calm);
+    let Some(calm) = calm.map(|entry| entry.at) else { return Vec::new() };
+    let longest = setup.max_ttl.as_nanos() as u64 + 3 * SECOND;
+    let handing = setup.ttl.as_nanos() as u64 / 4;
+    let mut found = Vec::new();
+    let mut violated = |at, text| {
+        found.push(Violation { invariant: Invariant::Liveness, at, text });
+    };
+    let mut later = trace.entries().iter().filter(|entry| entry.at > calm);
+    // A node that nobody asks does not know that it has to wait before it votes.
+    let asks = later.clone().find(|it| matches!(it.what, What::Wanted { .. } | What::Asks(_)));
+    if let Some(by) = asks.map(|entry| entry.at + longest) {
+        let first = later.find(|entry| matches!(entry.what, What::Opened(_)));
+        if first.is_none_or(|entry| entry.at > by) {
+            violated(by, "nobody has got a lock by now".to_owned());
+        }
+    }
+    let mut asking: BTreeMap<u8, u64> = BTreeMap::new();
+    // When nobody held the lock any more, and whether it is the one that is asked for.
+    let mut names: BTreeMap<u32, u8> = BTreeMap::new();
+    let mut free_since: Option<u64> = None;
+    for entry in trace.entries() {
+        match entry.what {
+            What::Opened(Opened { window, name, .. }) => {
+                names.insert(window, name);
+                let since = free_since.take_if(|_| name == 0);
+                if let Some(since) = since
+                    && entry.at > since + handing
+                {
+                    let since = Time(since);
+                    let text = format!("whoever waits gets a lock that is free since {since}");
+                    violated(entry.at, text);
+                }
+            }
+            What::Closed { window } if names.get(&window) == Some(&0) => {
+                let waited = asking.values().any(|since| *since + SECOND / 10 < entry.at);
+                let quiet = entry.at > calm + RECONNECTED && asking.len() + 1 >= setup.clients;
+                free_since = (waited && quiet).then_some(entry.at);
+            }
+            What::Asks(process) => {
+                asking.insert(process, entry.at);
+            }
+            What::Got(process) => {
+                if let Some(since) = asking.remove(&process)
+                    && entry.at > since + 2 * longest
+                {
+                    violated(
+                        entry.at,
+                        format!("process {process} had to wait since {}", Time(since)),
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+    for (process, since) in asking {
+        violated(since, format!("process {process} waits without end"));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dialect;
+    use crate::trace::Entry;
+
+    const MS: u64 = SECOND / 1_000;
+
+    fn opened(window: u32) -> What {
+        let (process, name, holding) = (0, 0, window);
+        let (until, fence, heeds) = (0, None, false);
+        What::Opened(Opened { window, process, name, holding, until, fence, heeds })
+    }
+
+    fn found(entries: &[(u64, What)]) -> Vec<String> {
+        let setup = Setup { clients: 2, ..Setup::new(1, Dialect::Redlock) };
+        let entries = entries.iter().map(|(at, what)| Entry { at: at * MS, what: *what });
+        check(&setup, &Trace::of(entries.collect())).into_iter().map(|it| it.text).collect()
+    }
+
+    #[test]
+    fn a_calm_without_a_lock_is_found() {
+        let wanted = (100, What::Wanted { process: 0, name: 0 });
+        assert!(found(&[(0, What::Calm), wanted, (5_099, opened(1))]).is_empty());
+        assert_eq!(found(&[(0, What::Calm), wanted, (5_101, opened(1))]).len(), 1);
+        assert_eq!(found(&[(0, What::Calm), wanted]).len(), 1);
+        assert!(found(&[(0, What::Calm)]).is_empty(), "nobody wants one");
+    }
+
+    #[test]
+    fn whoever_waits_in_vain_is_found() {
+        let calm = (0, What::Calm);
+        let got = [calm, (1, What::Asks(0)), (2, opened(1)), (2, What::Got(0))];
+        assert!(found(&got).is_empty());
+        assert_eq!(found(&got[..3]).len(), 1, "never");
+        let late = [calm, (1, What::Asks(0)), (2, opened(1)), (10_002, What::Got(0))];
+        assert_eq!(found(&late).len(), 1, "too late");
+    }
+
+    #[test]
+    fn a_lock_that_is_free_and_not_handed_over_is_found() {
+        let handed = |at| {
+            found(&[
+                (0, What::Calm),
+                (1, opened(1)),
+                (5_000, What::Asks(0)),
+                (6_000, What::Closed { window: 1 }),
+                (at, opened(2)),
+                (at, What::Got(0)),
+            ])
+        };
+        assert!(handed(6_250).is_empty());
+        assert_eq!(handed(6_251).len(), 1);
+    }
+}

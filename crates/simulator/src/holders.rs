@@ -1,0 +1,93 @@
+//! Who believes to hold which lock, and until when.
+
+use std::sync::{Arc, Weak};
+
+use quorlock::Guard;
+
+use crate::trace::{Opened, What};
+use crate::world::World;
+
+/// The guards that are alive, as the world watches them.
+#[derive(Default)]
+pub(crate) struct Holders {
+    held: Vec<Held>,
+    next_window: u32,
+    next_holding: u32,
+    /// How many windows were opened.
+    pub(crate) opened: u64,
+}
+
+struct Held {
+    window: u32,
+    process: usize,
+    guard: Weak<Guard>,
+    /// The end of its validity, as it was last seen.
+    until: u64,
+}
+
+/// A lock that somebody was told to hold.
+pub(crate) struct NewWindow {
+    pub(crate) process: usize,
+    pub(crate) name: u8,
+    /// That of the guard which its owner had before, if it had one.
+    pub(crate) holding: Option<u32>,
+    pub(crate) heeds: bool,
+    pub(crate) fence: Option<u64>,
+}
+
+impl World {
+    /// Notes that somebody holds a lock from now on. Returns the window, and what it is a part of.
+    pub(crate) fn opened(&self, guard: &Arc<Guard>, new: &NewWindow) -> (u32, u32) {
+        let NewWindow { process, name, holding, heeds, fence } = *new;
+        let now = || self.state().now_of(process);
+        let until = self.valid_until(process, guard).unwrap_or_else(now);
+        let mut holders = self.holders.lock().expect("no panic in between");
+        let window = holders.next_window + 1;
+        holders.next_window = window;
+        holders.opened += 1;
+        let holding = holding.unwrap_or_else(|| {
+            holders.next_holding += 1;
+            holders.next_holding
+        });
+        let guard = Arc::downgrade(guard);
+        holders.held.push(Held { window, process, guard, until });
+        drop(holders);
+        let opened = Opened { window, process: process as u8, name, holding, until, fence, heeds };
+        self.note_by(process, What::Opened(opened));
+        (window, holding)
+    }
+
+    /// Looks whether the guards of a process have another end than before.
+    pub(crate) fn observe(&self, process: usize) {
+        let mut holders = self.holders.lock().expect("no panic in between");
+        let mut changes = Vec::new();
+        holders.held.retain_mut(|held| {
+            if held.process != process {
+                return true;
+            }
+            let Some(guard) = held.guard.upgrade() else { return false };
+            let now = || self.state().now_of(process);
+            let until = self.valid_until(process, &guard).unwrap_or_else(|| held.until.min(now()));
+            // The rounding of clocks is no change.
+            if until.abs_diff(held.until) > 1_000 {
+                held.until = until;
+                changes.push(What::Until { window: held.window, until });
+            }
+            true
+        });
+        drop(holders);
+        for change in changes {
+            self.note_by(process, change);
+        }
+    }
+
+    /// The true time at which a guard ends, if nothing is done. `None` if it is lost.
+    fn valid_until(&self, process: usize, guard: &Guard) -> Option<u64> {
+        // The reading of the clock is ours, and nobody stands still at it.
+        let running = self.state().running.take();
+        let left = guard.remaining();
+        let mut state = self.state();
+        state.running = running;
+        (!left.is_zero()).then(|| state.true_after(process, left))
+    }
+}

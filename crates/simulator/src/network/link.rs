@@ -1,0 +1,514 @@
+//! The client's end: a node, as the lock meets it.
+//!
+//! It does what the link to a Redis server does: one ordered connection, calls that are answered with
+//! a failure when it breaks, releases that are owed and sent again, word of an interruption after each
+//! reconnection, and a time limit after which a round does not wait for a call any longer.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use quorlock::Drift;
+use quorlock::node::memory::MemoryNode;
+use quorlock::node::{
+    Answer, Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Node, Verb,
+};
+use quorlock::runtime::{BoxFuture, Moment};
+
+use super::{ConnId, Down, LinkId, Up};
+use crate::nodes::{Asked, AskedVerb, Served};
+use crate::planted::Planted;
+use crate::world::{Event, World};
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+const LIMITS_UNTIL_RECONNECT: u32 = 10;
+const LEAST_UNTIL_RECONNECT: Duration = Duration::from_millis(500);
+
+/// The connection of one locker to one node, while it lasts and when it is gone.
+pub(crate) struct Link {
+    world: Arc<World>,
+    id: LinkId,
+    process: usize,
+    incarnation: u32,
+    node: usize,
+    label: String,
+    limit: Duration,
+    state: Mutex<LinkState>,
+}
+
+struct LinkState {
+    phase: Phase,
+    conn: Option<ConnId>,
+    /// The connection before, and the start of the server that it was to.
+    before: Option<(ConnId, u64)>,
+    run_id: u64,
+    failures: u32,
+    /// When to give up connecting, or to try again.
+    alarm: Moment,
+    waiting: VecDeque<Waiting>,
+    overdue: usize,
+    parked: VecDeque<(Call, bool)>,
+    closing: bool,
+    listener: Option<(ClientId, usize, Weak<dyn Inbox>)>,
+    wakers: Vec<Waker>,
+    /// When the world will look at this again, at the latest.
+    looks_at: u64,
+}
+
+enum Phase {
+    New,
+    Connecting,
+    Up,
+    Down(Failure),
+}
+
+struct Waiting {
+    call: Call,
+    number: u32,
+    since: Moment,
+    again: bool,
+}
+
+/// The handle that a locker has. With it the connection ends.
+pub(crate) struct SimulatedNode(pub(crate) Arc<Link>);
+
+impl Link {
+    pub(crate) fn new(
+        world: &Arc<World>,
+        process: usize,
+        node: usize,
+        limit: Duration,
+    ) -> Arc<Self> {
+        let (id, incarnation) = world.state().new_link(process);
+        let link = Arc::new(Self {
+            world: Arc::clone(world),
+            id,
+            process,
+            incarnation,
+            node,
+            label: format!("sim://{}", node + 1),
+            limit,
+            state: Mutex::new(LinkState {
+                phase: Phase::New,
+                conn: None,
+                before: None,
+                run_id: 0,
+                failures: 0,
+                alarm: Moment::MAX,
+                waiting: VecDeque::new(),
+                overdue: 0,
+                parked: VecDeque::new(),
+                closing: false,
+                listener: None,
+                wakers: Vec::new(),
+                looks_at: u64::MAX,
+            }),
+        });
+        world.state().links.insert(id, Arc::clone(&link));
+        link
+    }
+
+    fn state(&self) -> MutexGuard<'_, LinkState> {
+        self.state.lock().expect("no panic in between")
+    }
+
+    fn now(&self) -> Moment {
+        self.world.boot(self.process)
+    }
+
+    fn is_dead(&self) -> bool {
+        self.world.state().incarnation(self.process) != self.incarnation
+    }
+
+    pub(crate) fn is_of(&self, process: usize) -> bool {
+        self.process == process
+    }
+
+    fn planted(&self, bug: Planted) -> bool {
+        self.world.planted() == Some(bug)
+    }
+
+    fn connect(&self) {
+        let now = self.now();
+        let mut state = self.state();
+        let Some((client, ..)) = state.listener else { return };
+        let mut world = self.world.state();
+        let at = world.now_of(self.process);
+        let hello = Up::Hello { client, before: state.before };
+        state.conn = Some(world.open(self.process, self.node, self.id, at, hello));
+        drop(world);
+        if !matches!(state.phase, Phase::Down(_)) {
+            state.phase = Phase::Connecting;
+        }
+        state.alarm = now.after(CONNECT_LIMIT);
+        self.look_by(&mut state, CONNECT_LIMIT);
+    }
+
+    /// Has the world look at this after a while.
+    fn look_by(&self, state: &mut LinkState, after: Duration) {
+        let mut world = self.world.state();
+        let at = world.true_after(self.process, after);
+        if at < state.looks_at || state.looks_at <= world.now {
+            state.looks_at = at;
+            world.at(at, Event::Attend { process: self.process, link: self.id });
+        }
+    }
+
+    fn submit(&self, call: Call) {
+        if self.is_dead() {
+            return;
+        }
+        self.world.instruction(self.process);
+        let request = call.request();
+        let since = request.sent;
+        let owed = request.is_owed(since);
+        let mut state = self.state();
+        let why = match &state.phase {
+            Phase::Up if owed || state.overdue == 0 => None,
+            Phase::Up => Some(failure(FailureKind::Unreachable, "has not answered for a while")),
+            Phase::New | Phase::Connecting => {
+                Some(failure(FailureKind::Unreachable, "not connected yet"))
+            }
+            Phase::Down(why) => Some(why.clone()),
+        };
+        match why {
+            None => self.send(&mut state, call, since, false),
+            Some(why) if owed && !state.closing => {
+                let lateness = call.lateness();
+                state.parked.push_back((call, false));
+                drop(state);
+                lateness.tell(why);
+            }
+            Some(why) => {
+                drop(state);
+                call.answer(Answer::Failed(why));
+            }
+        }
+    }
+
+    fn send(&self, state: &mut LinkState, call: Call, since: Moment, again: bool) {
+        let Some(conn) = state.conn else { return };
+        let mut asked = Asked::of(&call.request());
+        if self.planted(Planted::HealUnguarded)
+            && let AskedVerb::Extend { heal, .. } = &mut asked.verb
+        {
+            *heal = heal.or(Some(asked.wall_us));
+        }
+        let mut world = self.world.state();
+        let at = world.now_of(self.process);
+        let number = world.request(conn, at, asked);
+        drop(world);
+        state.waiting.push_back(Waiting { call, number, since, again });
+        let left = since.after(self.limit).since(self.now());
+        self.look_by(state, left);
+    }
+
+    /// Takes in what has come, then looks at the clock. The process runs it, as it does a task.
+    pub(crate) fn attend(&self) {
+        loop {
+            let arrived = self.world.state().take_arrived(self.id);
+            let Some((conn, message)) = arrived else { break };
+            if self.state().conn == Some(conn) {
+                self.take_in(message);
+            }
+        }
+        self.watch_the_clock();
+    }
+
+    fn take_in(&self, message: Down) {
+        match message {
+            Down::Welcome { run_id } => self.up(run_id),
+            Down::Refused => self.down(&failure(FailureKind::Unreachable, "refused")),
+            Down::Reset => self.down(&failure(FailureKind::Unreachable, "reset by peer")),
+            Down::Word(mut grant) => {
+                if self.planted(Planted::MissedPush) {
+                    return;
+                }
+                if self.planted(Planted::GrantFromArrival) {
+                    grant.sent = self.now();
+                }
+                if let Some((node, inbox)) = self.listener() {
+                    inbox.granted(node, grant);
+                }
+            }
+            Down::Reply { number, served } => {
+                let waiting = {
+                    let mut state = self.state();
+                    if state.waiting.front().is_none_or(|waiting| waiting.number != number) {
+                        return;
+                    }
+                    state.overdue = state.overdue.saturating_sub(1);
+                    state.waiting.pop_front()
+                };
+                let Some(Waiting { call, again, .. }) = waiting else { return };
+                let answer = self.read(&call, served);
+                self.plant_before_answer(&call, &answer);
+                // The first sending may have run before its connection broke: that nothing is there
+                // any more is what it was for.
+                let answer = match answer {
+                    Answer::Refused if again => Answer::Done,
+                    answer => answer,
+                };
+                call.answer(answer);
+            }
+        }
+    }
+
+    /// What a reply means by the clock of this client.
+    fn read(&self, call: &Call, served: Served) -> Answer {
+        let server_us = match served {
+            Served::Answer(answer) => return answer,
+            Served::Clock(server_us) | Served::Unchecked(server_us) => server_us,
+        };
+        let sent_us = call.request().wall_us;
+        let under_way = (sent_us..=self.world.wall_us(self.process)).contains(&server_us);
+        let kind = if under_way { FailureKind::Late } else { FailureKind::Clock };
+        Answer::Failed(failure(kind, "its clock and ours are too far apart"))
+    }
+
+    /// A deadline that counts from the reply: the client's clock is set back by the time that the
+    /// request was under way.
+    fn plant_before_answer(&self, call: &Call, answer: &Answer) {
+        let request = call.request();
+        if self.planted(Planted::DeadlineFromReply)
+            && matches!(request.verb, Verb::Acquire { .. })
+            && matches!(answer, Answer::Granted { .. })
+        {
+            let took = self.now().since(request.sent);
+            self.world.state().set_back(self.process, took);
+        }
+    }
+
+    fn listener(&self) -> Option<(usize, Arc<dyn Inbox>)> {
+        let listener = self.state().listener.clone();
+        listener.and_then(|(_, node, inbox)| Some((node, inbox.upgrade()?)))
+    }
+
+    fn up(&self, run_id: u64) {
+        let now = self.now();
+        let (moot, wakers, again) = {
+            let mut state = self.state();
+            state.phase = Phase::Up;
+            state.run_id = run_id;
+            state.alarm = Moment::MAX;
+            state.failures = 0;
+            let parked = std::mem::take(&mut state.parked);
+            let (owed, moot): (Vec<_>, Vec<_>) =
+                parked.into_iter().partition(|(call, _)| call.request().is_owed(now));
+            for (call, again) in owed {
+                self.send(&mut state, call, now, again);
+            }
+            (moot, std::mem::take(&mut state.wakers), state.before.is_some())
+        };
+        for (call, _) in moot {
+            let text = "was away until the record had expired there by itself";
+            call.answer(Answer::Failed(failure(FailureKind::Unreachable, text)));
+        }
+        wakers.into_iter().for_each(Waker::wake);
+        if again
+            && !self.planted(Planted::MissedPush)
+            && let Some((node, inbox)) = self.listener()
+        {
+            inbox.interrupted(node);
+        }
+    }
+
+    fn down(&self, why: &Failure) {
+        let now = self.now();
+        let (waiting, parked, wakers) = {
+            let mut state = self.state();
+            if let Some(conn) = state.conn.take() {
+                let mut world = self.world.state();
+                let at = world.now_of(self.process);
+                world.give_up(conn, at, true);
+                drop(world);
+                if matches!(state.phase, Phase::Up) {
+                    state.before = Some((conn, state.run_id));
+                }
+            }
+            state.phase = Phase::Down(why.clone());
+            state.overdue = 0;
+            let pause = self.pause(state.failures);
+            state.failures += 1;
+            state.alarm = now.after(pause);
+            self.look_by(&mut state, pause);
+            let waiting = std::mem::take(&mut state.waiting);
+            (waiting, std::mem::take(&mut state.parked), std::mem::take(&mut state.wakers))
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        let lost = failure(FailureKind::Broken, "the connection broke before the answer came");
+        let waiting = waiting.into_iter().map(|waiting| (waiting.call, true));
+        let mut keep = VecDeque::new();
+        for (call, again) in parked.into_iter().chain(waiting) {
+            if call.request().is_owed(now) {
+                call.lateness().tell(lost.clone());
+                keep.push_back((call, again));
+            } else {
+                call.answer(Answer::Failed(lost.clone()));
+            }
+        }
+        let mut state = self.state();
+        if state.closing {
+            drop(state);
+            return;
+        }
+        keep.append(&mut state.parked);
+        state.parked = keep;
+    }
+
+    fn pause(&self, failures: u32) -> Duration {
+        if failures == 0 {
+            return Duration::from_micros(1);
+        }
+        let longest = FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(8)).min(LONGEST_PAUSE);
+        let half = longest.as_nanos() as u64 / 2;
+        Duration::from_nanos(half + self.world.state().chance(half))
+    }
+
+    fn watch_the_clock(&self) {
+        let patience = (self.limit * LIMITS_UNTIL_RECONNECT).max(LEAST_UNTIL_RECONNECT);
+        loop {
+            let now = self.now();
+            let mut state = self.state();
+            match &state.phase {
+                Phase::Connecting if state.alarm <= now => {
+                    drop(state);
+                    self.down(&failure(FailureKind::Unreachable, "no greeting in time"));
+                    continue;
+                }
+                Phase::Down(_) if state.alarm <= now && !state.closing => {
+                    let greeting = state.conn.is_some();
+                    drop(state);
+                    if greeting {
+                        self.down(&failure(FailureKind::Unreachable, "no greeting in time"));
+                    } else {
+                        self.connect();
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            let limit = self.limit;
+            let before = state.overdue;
+            while state.waiting.get(state.overdue).is_some_and(|w| w.since.after(limit) <= now) {
+                state.overdue += 1;
+            }
+            let late: Vec<_> =
+                state.waiting.range(before..state.overdue).map(|w| w.call.lateness()).collect();
+            if !late.is_empty() {
+                drop(state);
+                let why = failure(FailureKind::Silent, "has not answered in time");
+                late.into_iter().for_each(|lateness| lateness.tell(why.clone()));
+                continue;
+            }
+            let mut next = state.alarm;
+            if let Some(oldest) = state.waiting.front() {
+                if now.since(oldest.since) >= patience {
+                    drop(state);
+                    self.down(&failure(FailureKind::Unreachable, "no answer for a while"));
+                    continue;
+                }
+                let call = state.waiting.get(state.overdue);
+                let due = call.map_or(oldest.since.after(patience), |next| next.since.after(limit));
+                next = next.min(due);
+            } else if state.closing {
+                self.end(&mut state);
+                return;
+            }
+            if next < Moment::MAX {
+                self.look_by(&mut state, next.since(now));
+            }
+            return;
+        }
+    }
+
+    fn end(&self, state: &mut LinkState) {
+        let mut world = self.world.state();
+        if let Some(conn) = state.conn.take() {
+            let at = world.now_of(self.process);
+            world.give_up(conn, at, false);
+        }
+        world.links.remove(&self.id);
+    }
+
+    /// The process is dead: nothing is sent any more, and nobody hears of it.
+    pub(crate) fn die(&self) {
+        let (waiting, parked) = {
+            let mut state = self.state();
+            state.closing = true;
+            self.end(&mut state);
+            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.parked))
+        };
+        drop(waiting);
+        drop(parked);
+    }
+}
+
+impl Node for SimulatedNode {
+    fn label(&self) -> &str {
+        &self.0.label
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let dialect = self.0.world.setup.dialect;
+        let mut capabilities = MemoryNode::new().capabilities();
+        let per_mille = dialect.drift_per_mille();
+        capabilities.drift = Drift { base: Duration::from_millis(2), per_mille };
+        capabilities.margin = if self.0.planted(Planted::MarginTwoBehind) {
+            dialect.margin().saturating_sub(Planted::AHEAD_OVER_BEHIND)
+        } else {
+            dialect.margin()
+        };
+        capabilities
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(poll_fn(|cx| {
+            let mut state = self.0.state();
+            match &state.phase {
+                Phase::Up => Poll::Ready(Ok(())),
+                Phase::Down(why) => Poll::Ready(Err(why.clone())),
+                Phase::New | Phase::Connecting => {
+                    state.wakers.push(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        }))
+    }
+
+    fn submit(&self, call: Call) {
+        self.0.submit(call);
+    }
+
+    fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+        self.0.state().listener = Some((client, node, inbox));
+        self.0.connect();
+    }
+}
+
+impl Drop for SimulatedNode {
+    fn drop(&mut self) {
+        self.0.state().closing = true;
+        if !self.0.is_dead() {
+            let (process, link) = (self.0.process, self.0.id);
+            let mut world = self.0.world.state();
+            let now = world.now;
+            world.at(now, Event::Attend { process, link });
+        }
+    }
+}
+
+impl fmt::Debug for SimulatedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SimulatedNode").field(&self.0.label).finish()
+    }
+}
+
+fn failure(kind: FailureKind, text: &str) -> Failure {
+    Failure::new(kind, text)
+}

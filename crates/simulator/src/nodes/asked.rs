@@ -1,0 +1,79 @@
+//! Requests as they lie in packets.
+
+use std::time::Duration;
+
+use quorlock::Token;
+use quorlock::node::{Holder, Proposal, Request, Ticket, Verb};
+use quorlock::runtime::Moment;
+
+use crate::trace::VerbKind;
+
+/// A request as it lies in a packet.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) name: Vec<u8>,
+    pub(crate) sent: Moment,
+    pub(crate) wall_us: u64,
+    pub(crate) verb: AskedVerb,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum AskedVerb {
+    Acquire { token: Token, ttl: Duration, proposal: Option<Proposal> },
+    Confirm { token: Token, number: u64 },
+    Extend { token: Token, ttl: Duration, heal: Option<u64> },
+    Wait { token: Token, ttl: Duration, ticket: Ticket, yielding: bool, proposal: Option<Proposal> },
+    Release { token: Token, next: u64 },
+    Inspect,
+    Describe { token: Token, note: String, keep: Duration },
+    Break { holder: Holder },
+    List,
+}
+
+impl Asked {
+    pub(crate) fn of(request: &Request<'_>) -> Self {
+        let verb = match request.verb {
+            Verb::Acquire { token, ttl, proposal } => {
+                AskedVerb::Acquire { token: *token, ttl, proposal }
+            }
+            Verb::Confirm { token, number } => AskedVerb::Confirm { token: *token, number },
+            Verb::Extend { token, ttl, heal } => AskedVerb::Extend { token: *token, ttl, heal },
+            Verb::Wait { token, ttl, ticket, yielding, proposal } => {
+                AskedVerb::Wait { token: *token, ttl, ticket, yielding, proposal }
+            }
+            Verb::Release { token, next, .. } => AskedVerb::Release { token: *token, next },
+            Verb::Inspect => AskedVerb::Inspect,
+            Verb::Describe { token, note, keep } => {
+                AskedVerb::Describe { token: *token, note: note.to_owned(), keep }
+            }
+            Verb::Break { holder } => AskedVerb::Break { holder },
+            Verb::List { .. } => AskedVerb::List,
+        };
+        let (name, sent) = (request.name.as_bytes().to_vec(), request.sent);
+        Self { name, sent, wall_us: request.wall_us, verb }
+    }
+
+    pub(crate) fn kind(&self) -> VerbKind {
+        match self.verb {
+            AskedVerb::Acquire { .. } => VerbKind::Acquire,
+            AskedVerb::Confirm { .. } => VerbKind::Confirm,
+            AskedVerb::Extend { heal: None, .. } => VerbKind::Extend,
+            AskedVerb::Extend { heal: Some(_), .. } => VerbKind::Heal,
+            AskedVerb::Wait { .. } => VerbKind::Wait,
+            AskedVerb::Release { .. } => VerbKind::Release,
+            _ => VerbKind::Look,
+        }
+    }
+
+    pub(crate) fn token(&self) -> Option<&Token> {
+        match &self.verb {
+            AskedVerb::Acquire { token, .. }
+            | AskedVerb::Confirm { token, .. }
+            | AskedVerb::Extend { token, .. }
+            | AskedVerb::Wait { token, .. }
+            | AskedVerb::Release { token, .. }
+            | AskedVerb::Describe { token, .. } => Some(token),
+            _ => None,
+        }
+    }
+}

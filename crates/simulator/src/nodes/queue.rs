@@ -1,0 +1,120 @@
+//! The queues beside the locks: what `pass_on.lua` and the first half of `wait.lua` do.
+
+use std::collections::BTreeMap;
+
+use quorlock::node::{Grant, Proposal, Ticket, TicketNumber};
+use quorlock::runtime::Moment;
+
+use super::Script;
+use super::verbs::{Keys, Records, Taking};
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Queue {
+    /// By number, then by token, as a sorted set has them.
+    pub(super) places: BTreeMap<(u64, Vec<u8>), Waiter>,
+    /// The last millisecond of its life, on the server's clock.
+    pub(super) until: u64,
+}
+
+/// What the latest request with a ticket said.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiter {
+    pub(super) ticket: Ticket,
+    pub(super) ttl_ms: u64,
+    pub(super) sent: Moment,
+    pub(super) proposal: Option<Proposal>,
+    /// When it was seen by the server's clock, in microseconds.
+    pub(super) seen_us: u64,
+}
+
+/// Whose turn it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Mine,
+    Another,
+    Nobody,
+}
+
+impl<R: Records> Keys<R> {
+    /// Takes or keeps a place, and returns its number.
+    pub(super) fn take_place(
+        &mut self,
+        name: &[u8],
+        me: &[u8],
+        waiter: Waiter,
+        script: &Script<'_>,
+    ) -> u64 {
+        let now = script.millis();
+        let queue = self.queues.entry(name.to_vec()).or_default();
+        let mine = queue.places.keys().find(|(_, token)| token == me).cloned();
+        let number = match (waiter.ticket.number, &mine) {
+            (TicketNumber::Agreed(number), _) => number,
+            (TicketNumber::New(_), Some((number, _))) => *number,
+            (TicketNumber::New(least), None) => {
+                let last = queue.places.last_key_value().map(|((number, _), _)| number + 1);
+                last.map_or(least, |behind| behind.max(least))
+            }
+        };
+        if let Some(mine) = mine {
+            queue.places.remove(&mine);
+        }
+        queue.places.insert((number, me.to_vec()), waiter);
+        let forgotten = (3 * waiter.ttl_ms).max(3_000);
+        if queue.until.saturating_sub(now) < forgotten * 5 / 6 {
+            queue.until = now + forgotten;
+        }
+        number
+    }
+
+    /// Passes a lock on to the first in its queue who is still there.
+    pub(super) fn pass_on(
+        &mut self,
+        name: &[u8],
+        me: &[u8],
+        next: u64,
+        script: &mut Script<'_>,
+    ) -> Turn {
+        loop {
+            let head = self.queues.get_mut(name).and_then(|queue| queue.places.pop_first());
+            let Some(((_, token), waiter)) = head else {
+                self.records.drop(name, script);
+                self.queues.remove(name);
+                return Turn::Nobody;
+            };
+            let others = self.queues.get(name).is_some_and(|queue| !queue.places.is_empty());
+            if !others {
+                self.queues.remove(name);
+            }
+            if token == me {
+                return Turn::Mine;
+            }
+            let proposal = waiter.proposal.map(|proposal| proposal.at_least(next));
+            let (ttl_ms, seen_us) = (waiter.ttl_ms, Some(waiter.seen_us));
+            let taking = Taking { ttl_ms, proposal, least: next, seen_us };
+            let number = self.records.take(name, &token, taking, script);
+            let Ticket { client, waiter: ticket, .. } = waiter.ticket;
+            let grant = Grant { waiter: ticket, sent: waiter.sent, others, number };
+            if script.publish(client, grant) {
+                return Turn::Another;
+            }
+        }
+    }
+
+    /// Lets go of a lock: it is passed on, or free if there is nobody, or nobody may have it now.
+    pub(super) fn let_go(&mut self, name: &[u8], me: &[u8], next: u64, script: &mut Script<'_>) {
+        let waiting = self.queues.get(name).is_some_and(|queue| !queue.places.is_empty());
+        if !waiting || !self.records.may_pass_on(script) {
+            return self.records.drop(name, script);
+        }
+        while self.pass_on(name, me, next, script) == Turn::Mine {}
+    }
+
+    pub(super) fn leave(&mut self, name: &[u8], me: &[u8]) {
+        if let Some(queue) = self.queues.get_mut(name) {
+            queue.places.retain(|(_, token), _| token != me);
+            if queue.places.is_empty() {
+                self.queues.remove(name);
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Records of the `redlock` dialect: a string with an expiry, and the number in a second key.
+
+use std::time::Duration;
+
+use super::verbs::{Records as Dialect, Refusal, Taking};
+use super::{ByName, Script};
+
+/// What the server keeps. Whatever has expired counts as gone, and goes when it is in the way.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Records {
+    locks: ByName<Lock>,
+    numbers: ByName<u64>,
+}
+
+#[derive(Debug, Clone)]
+struct Lock {
+    token: Vec<u8>,
+    /// The last millisecond of its life.
+    until: u64,
+}
+
+impl Dialect for Records {
+    fn expire(&mut self, name: &[u8], script: &Script<'_>) {
+        if self.locks.get(name).is_some_and(|lock| lock.until < script.millis()) {
+            self.locks.remove(name);
+        }
+    }
+
+    fn clock_refusal(&self, _: &Script<'_>) -> Option<Refusal> {
+        None
+    }
+
+    fn vote_refusal(&mut self, _: &Script<'_>) -> Option<Refusal> {
+        None
+    }
+
+    fn may_pass_on(&mut self, _: &Script<'_>) -> bool {
+        true
+    }
+
+    fn read(&self, name: &[u8]) -> Option<Vec<u8>> {
+        self.locks.get(name).map(|lock| lock.token.clone())
+    }
+
+    fn is_live(&self, _: &[u8], _: &Script<'_>) -> bool {
+        true
+    }
+
+    fn left(&self, name: &[u8], script: &Script<'_>) -> Duration {
+        let until = self.locks.get(name).map_or(0, |lock| lock.until);
+        Duration::from_millis(until.saturating_sub(script.millis()))
+    }
+
+    fn last_number(&self, name: &[u8]) -> u64 {
+        self.numbers.get(name).copied().unwrap_or_default()
+    }
+
+    fn raise(&mut self, name: &[u8], least: u64) -> u64 {
+        let number = self.last_number(name).max(least);
+        self.numbers.insert(name.to_vec(), number);
+        number
+    }
+
+    fn take(&mut self, name: &[u8], token: &[u8], taking: Taking, script: &Script<'_>) -> u64 {
+        let until = script.millis() + taking.ttl_ms;
+        self.locks.insert(name.to_vec(), Lock { token: token.to_vec(), until });
+        let Some(proposal) = taking.proposal else { return 0 };
+        let number = proposal.after(self.last_number(name));
+        self.numbers.insert(name.to_vec(), number);
+        number
+    }
+
+    fn keep(&mut self, name: &[u8], ttl_ms: u64, script: &Script<'_>) -> u64 {
+        if let Some(lock) = self.locks.get_mut(name) {
+            lock.until = lock.until.max(script.millis() + ttl_ms);
+        }
+        self.last_number(name)
+    }
+
+    fn heal(&mut self, _: &[u8], _: &[u8], _: u64, _: u64, _: &Script<'_>) -> Option<u64> {
+        None
+    }
+
+    fn drop(&mut self, name: &[u8], _: &Script<'_>) {
+        self.locks.remove(name);
+    }
+
+    fn kept(&self, name: &[u8], clock: u64) -> Option<(&[u8], u64)> {
+        let lock = self.locks.get(name).filter(|lock| lock.until >= clock / 1_000_000)?;
+        Some((&lock.token, lock.until * 1_000_000))
+    }
+
+    fn names(&self) -> Vec<Vec<u8>> {
+        self.locks.keys().cloned().collect()
+    }
+}

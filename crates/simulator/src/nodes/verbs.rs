@@ -1,0 +1,251 @@
+//! The verbs, as the scripts of all dialects have them.
+
+use std::time::Duration;
+
+use quorlock::Name;
+use quorlock::node::{
+    Answer, Failure, FailureKind, Holder, Listed, Proposal, Queued, Record, Seen,
+};
+
+use super::queue::{Queue, Turn, Waiter};
+use super::{Asked, AskedVerb, ByName, Script, Served, millis};
+use crate::planted::Planted;
+
+/// All keys of a server.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Keys<R> {
+    pub(super) records: R,
+    notes: ByName<(Vec<u8>, u64)>,
+    pub(super) queues: ByName<Queue>,
+}
+
+/// How a record becomes somebody's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taking {
+    pub(super) ttl_ms: u64,
+    pub(super) proposal: Option<Proposal>,
+    /// The least number, though none is asked for.
+    pub(super) least: u64,
+    /// When the request that its holder counts from was seen, if it was an earlier one.
+    pub(super) seen_us: Option<u64>,
+}
+
+/// Why a server does not vote.
+#[derive(Clone, Copy)]
+pub(super) enum Refusal {
+    Clock,
+    Quarantine(Duration),
+}
+
+/// What stands before the verbs in each dialect, with the names of the functions in the scripts.
+pub(super) trait Records: Default + Clone {
+    /// Drops what the server itself lets expire.
+    fn expire(&mut self, name: &[u8], script: &Script<'_>);
+    fn clock_refusal(&self, script: &Script<'_>) -> Option<Refusal>;
+    fn vote_refusal(&mut self, script: &Script<'_>) -> Option<Refusal>;
+    fn may_pass_on(&mut self, script: &Script<'_>) -> bool;
+    /// The holder's token, even if its time is over.
+    fn read(&self, name: &[u8]) -> Option<Vec<u8>>;
+    fn is_live(&self, name: &[u8], script: &Script<'_>) -> bool;
+    fn left(&self, name: &[u8], script: &Script<'_>) -> Duration;
+    fn last_number(&self, name: &[u8]) -> u64;
+    fn raise(&mut self, name: &[u8], least: u64) -> u64;
+    fn take(&mut self, name: &[u8], token: &[u8], taking: Taking, script: &Script<'_>) -> u64;
+    fn keep(&mut self, name: &[u8], ttl_ms: u64, script: &Script<'_>) -> u64;
+    fn heal(
+        &mut self,
+        name: &[u8],
+        token: &[u8],
+        ttl_ms: u64,
+        least: u64,
+        script: &Script<'_>,
+    ) -> Option<u64>;
+    fn drop(&mut self, name: &[u8], script: &Script<'_>);
+    /// The holder's token and the end of its time in nanoseconds, if that is not over.
+    fn kept(&self, name: &[u8], clock: u64) -> Option<(&[u8], u64)>;
+    fn names(&self) -> Vec<Vec<u8>>;
+}
+
+impl<R: Records> Keys<R> {
+    pub(super) fn of(records: R) -> Self {
+        Self { records, ..Self::default() }
+    }
+
+    /// Runs a script.
+    pub(super) fn execute(&mut self, asked: &Asked, script: &mut Script<'_>) -> Served {
+        if script.has(Planted::ClientSeesJumps) {
+            let window = std::mem::replace(&mut script.window_us, (0, u64::MAX));
+            let answer = self.verb(asked, script);
+            let now = script.micros();
+            let outside = now < window.0 || now > window.1;
+            return match answer {
+                Ok(_) if outside => Served::Unchecked(now),
+                Ok(answer) => Served::Answer(answer),
+                Err(refusal) => refused(refusal, script),
+            };
+        }
+        match self.verb(asked, script) {
+            Ok(answer) => Served::Answer(answer),
+            Err(refusal) => refused(refusal, script),
+        }
+    }
+
+    fn verb(&mut self, asked: &Asked, script: &mut Script<'_>) -> Result<Answer, Refusal> {
+        let name = asked.name.as_slice();
+        self.expire(name, script);
+        let holds = |keys: &Self, token: &[u8]| keys.records.read(name).as_deref() == Some(token);
+        Ok(match &asked.verb {
+            AskedVerb::Acquire { token, ttl, proposal } => {
+                self.refuse_vote(script)?;
+                let held = self.records.read(name).is_some() && self.records.is_live(name, script);
+                if held && !script.has(Planted::AcquireOverwrites) {
+                    return Ok(Answer::Refused);
+                }
+                let taking =
+                    Taking { ttl_ms: millis(*ttl), proposal: *proposal, least: 0, seen_us: None };
+                Answer::Granted { number: self.records.take(name, &token.text(), taking, script) }
+            }
+            AskedVerb::Confirm { token, number } => {
+                let ours = holds(self, &token.text()) && self.records.is_live(name, script);
+                if !ours && !script.has(Planted::ConfirmUnchecked) {
+                    return Ok(Answer::Refused);
+                }
+                Answer::Granted { number: self.records.raise(name, *number) }
+            }
+            AskedVerb::Extend { token, ttl, heal } => {
+                if let Some(refusal) = self.records.clock_refusal(script) {
+                    return Err(refusal);
+                }
+                let (text, ttl_ms) = (token.text(), millis(*ttl));
+                if holds(self, &text) && self.records.is_live(name, script) {
+                    let number = self.records.keep(name, ttl_ms, script);
+                    return Ok(Answer::Granted { number });
+                }
+                if script.has(Planted::ExtendCreates) {
+                    let taking = Taking { ttl_ms, proposal: None, least: 0, seen_us: None };
+                    let number = self.records.take(name, &text, taking, script);
+                    return Ok(Answer::Granted { number });
+                }
+                let healed =
+                    heal.and_then(|least| self.records.heal(name, &text, ttl_ms, least, script));
+                healed.map_or(Answer::Refused, |number| Answer::Granted { number })
+            }
+            AskedVerb::Wait { .. } => return self.wait(asked, script),
+            AskedVerb::Release { token, next } => {
+                let unchecked = script.has(Planted::ReleaseUnchecked);
+                let anyway = unchecked && self.records.read(name).is_some();
+                if !anyway && !holds(self, &token.text()) {
+                    self.leave(name, &token.text());
+                    return Ok(Answer::Refused);
+                }
+                self.let_go(name, &token.text(), *next, script);
+                Answer::Done
+            }
+            AskedVerb::Inspect => Answer::Seen(self.inspect(name, script)),
+            AskedVerb::Describe { token, note, keep } => {
+                if !holds(self, &token.text()) || !self.records.is_live(name, script) {
+                    return Ok(Answer::Refused);
+                }
+                if note.is_empty() {
+                    self.notes.remove(name);
+                } else {
+                    let text = format!("{} {note}", Holder::of(&token.text())).into_bytes();
+                    self.notes.insert(name.to_vec(), (text, script.millis() + millis(*keep)));
+                }
+                Answer::Done
+            }
+            AskedVerb::Break { holder } => {
+                let held_by = self.records.read(name).map(|token| Holder::of(&token));
+                if held_by != Some(*holder) {
+                    return Ok(Answer::Refused);
+                }
+                self.notes.remove(name);
+                self.let_go(name, b"", 0, script);
+                Answer::Done
+            }
+            AskedVerb::List => {
+                let live = self.records.names().into_iter();
+                let live = live.filter(|name| self.records.kept(name, script.clock).is_some());
+                let names = live.filter_map(|name| Name::new(name).ok()).collect();
+                Answer::Listed(Listed { names, next: None })
+            }
+        })
+    }
+
+    fn refuse_vote(&mut self, script: &Script<'_>) -> Result<(), Refusal> {
+        self.records.vote_refusal(script).map_or(Ok(()), Err)
+    }
+
+    fn wait(&mut self, asked: &Asked, script: &mut Script<'_>) -> Result<Answer, Refusal> {
+        let AskedVerb::Wait { token, ttl, ticket, yielding, proposal } = &asked.verb else {
+            return Ok(Answer::Refused);
+        };
+        let (name, me) = (asked.name.as_slice(), token.text());
+        self.refuse_vote(script)?;
+        let owner = self.records.read(name);
+        let mine = owner.as_deref() == Some(&*me);
+        let ttl_ms = millis(*ttl);
+        if mine && !*yielding {
+            return Ok(Answer::Granted { number: self.records.keep(name, ttl_ms, script) });
+        }
+        let (ticket, proposal, sent) = (*ticket, *proposal, asked.sent);
+        let waiter = Waiter { ticket, ttl_ms, sent, proposal, seen_us: script.micros() };
+        let number = self.take_place(name, &me, waiter, script);
+        // Whether word will come is known by the connection: it listens, or it is none.
+        let queued = |record| Answer::Queued(Queued { number, record, told: true });
+        let left = self.records.left(name, script);
+        if let Some(owner) = &owner
+            && !mine
+            && self.records.is_live(name, script)
+        {
+            return Ok(queued(Some(Record::new(owner, Some(left)))));
+        }
+        let keep_ms = if mine { ttl_ms.max(millis(left)) } else { ttl_ms };
+        if self.pass_on(name, &me, 0, script) != Turn::Mine {
+            return Ok(queued(None));
+        }
+        let taking = Taking { ttl_ms: keep_ms, proposal, least: 0, seen_us: None };
+        Ok(Answer::Granted { number: self.records.take(name, &me, taking, script) })
+    }
+
+    fn inspect(&self, name: &[u8], script: &Script<'_>) -> Seen {
+        let waiters = self.queues.get(name).map_or(0, |queue| queue.places.len());
+        let noted = self.notes.get(name).map(|(text, _)| text.as_slice());
+        let live = self.records.read(name).filter(|_| self.records.is_live(name, script));
+        let record = live.map(|token| {
+            let record = Record::new(&token, Some(self.records.left(name, script)));
+            record.numbered(self.records.last_number(name))
+        });
+        Seen::new(record, noted, Some(waiters as u64))
+    }
+
+    /// Drops what has expired of one lock, as a server does before it looks.
+    fn expire(&mut self, name: &[u8], script: &Script<'_>) {
+        let now = script.millis();
+        self.records.expire(name, script);
+        if self.notes.get(name).is_some_and(|(_, until)| *until < now) {
+            self.notes.remove(name);
+        }
+        if self.queues.get(name).is_some_and(|queue| queue.until < now) {
+            self.queues.remove(name);
+        }
+    }
+
+    /// How many records and queues count.
+    pub(super) fn counts(&self, clock: u64) -> (usize, usize) {
+        let names = self.records.names();
+        let records = names.iter().filter(|name| self.records.kept(name, clock).is_some()).count();
+        let live = self.queues.values().filter(|queue| queue.until >= clock / 1_000_000);
+        (records, live.count())
+    }
+}
+
+fn refused(refusal: Refusal, script: &Script<'_>) -> Served {
+    match refusal {
+        Refusal::Clock => Served::Clock(script.micros()),
+        Refusal::Quarantine(left) => {
+            let text = "casts no vote for a while";
+            Served::Answer(Answer::Failed(Failure::new(FailureKind::Quarantined(left), text)))
+        }
+    }
+}

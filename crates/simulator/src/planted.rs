@@ -1,0 +1,71 @@
+//! Bugs that are put in on purpose, to see that they are found.
+
+use std::time::Duration;
+
+/// A bug, at the seam to the nodes or to the clock, or in the nodes themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Planted {
+    /// The validity counts from the reply, and not from before the request was sent.
+    DeadlineFromReply,
+    /// The validity of a lock that was passed on counts from when word of it arrives.
+    GrantFromArrival,
+    /// A release drops the record whoever's it is.
+    ReleaseUnchecked,
+    /// A record that is there is overwritten.
+    AcquireOverwrites,
+    /// An extension creates a record that is not there, such as one that was released.
+    ExtendCreates,
+    /// Timers, and with them the signal of a loss, are late.
+    LateTimers,
+    /// Word of grants is not heard.
+    MissedPush,
+    /// A holder who gets the lock from another of its process has the number of that one.
+    FenceReused,
+    /// A record that has expired is dropped before the clocks are compared.
+    ExpiryBeforeClock,
+    /// What the clock window takes off a lease is twice how far a server may be behind.
+    MarginTwoBehind,
+    /// An extension on a server whose clock was set back makes the record end earlier.
+    ExtendShortens,
+    /// A number is confirmed on servers that have the record of another.
+    ConfirmUnchecked,
+    /// A marker that is there counts, whichever start of the server it is of.
+    MarkerByPresence,
+    /// A server that may have forgotten votes at once.
+    NoQuarantine,
+    /// A release begins the time in which a server casts no votes, by a clock that nobody compares.
+    ReleaseMarks,
+    /// A holder stores its record again on every server that has forgotten it.
+    HealUnguarded,
+    /// The server looks at every request, and its client at the clocks.
+    ClientSeesJumps,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        Self::DeadlineFromReply,
+        Self::GrantFromArrival,
+        Self::ReleaseUnchecked,
+        Self::AcquireOverwrites,
+        Self::ExtendCreates,
+        Self::LateTimers,
+        Self::MissedPush,
+        Self::FenceReused,
+        Self::ExpiryBeforeClock,
+        Self::MarginTwoBehind,
+        Self::ExtendShortens,
+        Self::ConfirmUnchecked,
+        Self::MarkerByPresence,
+        Self::NoQuarantine,
+        Self::ReleaseMarks,
+        Self::HealUnguarded,
+        Self::ClientSeesJumps,
+    ];
+
+    /// What a margin lacks that counts how far a server may be behind twice, and not how far ahead.
+    pub(crate) const AHEAD_OVER_BEHIND: Duration = Duration::from_millis(200);
+    /// How late timers are: more than the lead that a holder has to stop its work in.
+    pub(crate) const LATE_BY: Duration = Duration::from_millis(60);
+}

@@ -1,0 +1,161 @@
+//! What a run is made of.
+
+use std::time::Duration;
+
+use crate::nemesis::FaultClass;
+use crate::planted::Planted;
+
+/// Which scripts the simulated servers run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// As documented by Redis: holds while nodes do not forget, and clocks do not jump.
+    Redlock,
+    /// Holds while the clocks of the clients are right.
+    Strict,
+}
+
+impl Dialect {
+    /// How far a server's clock may be behind a client's, and ahead of it, in microseconds.
+    pub(crate) const WINDOW_US: (u64, u64) = (100_000, 300_000);
+    /// How far off clients' clocks may be in the strict dialect.
+    const CLIENTS_OFF: Duration = Duration::from_millis(50);
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Redlock => "redlock",
+            Self::Strict => "strict",
+        }
+    }
+
+    /// The faults under which it promises to hold.
+    #[must_use]
+    pub fn allowed(self) -> Vec<FaultClass> {
+        let forgetful = [
+            FaultClass::RestartEmpty,
+            FaultClass::LoseLastSecond,
+            FaultClass::Flush,
+            FaultClass::StaleReplica,
+            FaultClass::ClockJump,
+            FaultClass::ClockExcursion,
+        ];
+        let bears = |class: &FaultClass| self == Self::Strict || !forgetful.contains(class);
+        FaultClass::ALL.into_iter().filter(bears).collect()
+    }
+
+    /// How long the nodes keep a lock.
+    pub(crate) fn ttl(self) -> Duration {
+        Duration::from_secs(self.or(1, 2))
+    }
+
+    /// What is taken off the end of a lease for clocks that differ.
+    pub(crate) fn margin(self) -> Duration {
+        let window = Duration::from_micros(Self::WINDOW_US.0 + Self::WINDOW_US.1);
+        self.or(Duration::ZERO, window + 2 * Self::CLIENTS_OFF)
+    }
+
+    /// And for clocks that run at different rates, in thousandths of the TTL.
+    pub(crate) fn drift_per_mille(self) -> u32 {
+        self.or(100, 10)
+    }
+
+    /// How much faster or slower clients' clocks may run, in millionths.
+    pub(crate) fn client_ppm(self) -> i64 {
+        self.or(20_000, 4_000)
+    }
+
+    /// The same for nodes: a daemon that slews a clock may run it 8 % off. In the strict dialect it
+    /// does not matter, but one that runs off is shut out.
+    pub(crate) fn node_ppm(self) -> i64 {
+        self.or(60_000, 500)
+    }
+
+    /// How far off nodes' clocks are at first.
+    pub(crate) fn node_offset_ns(self) -> i64 {
+        self.or(5_000_000_000, 80_000_000)
+    }
+
+    /// How far off clients' clocks may be.
+    pub(crate) fn wall_offset_ns(self) -> i64 {
+        self.or(5_000_000_000, Self::CLIENTS_OFF.as_nanos() as i64)
+    }
+
+    fn or<T>(self, redlock: T, strict: T) -> T {
+        match self {
+            Self::Redlock => redlock,
+            Self::Strict => strict,
+        }
+    }
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// What all chance comes from.
+    pub seed: u64,
+    /// How many nodes.
+    pub nodes: usize,
+    /// How many processes.
+    pub clients: usize,
+    /// Which scripts.
+    pub dialect: Dialect,
+    /// What may go wrong.
+    pub faults: Vec<FaultClass>,
+    /// When it stops to go wrong, in nanoseconds.
+    pub horizon: u64,
+    /// How long the nodes keep a lock.
+    pub ttl: Duration,
+    /// The longest that they may be asked to.
+    pub max_ttl: Duration,
+    /// A bug that is put in.
+    pub planted: Option<Planted>,
+    /// What each process does, if not whatever chance has it do.
+    pub script: Option<&'static [&'static [Step]]>,
+}
+
+/// What a process does by a script, all of it with one lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Waits until so many milliseconds after the start.
+    Until(u64),
+    /// Waits for so many milliseconds.
+    For(u64),
+    /// Takes the lock, however long that takes.
+    Take,
+    /// Writes to the resource, without a look at whether it still holds the lock.
+    Write,
+    /// Gives the lock back.
+    Release,
+}
+
+impl Setup {
+    /// The run of a seed: three or five nodes, two to four clients, thirty seconds of all faults that
+    /// the dialect allows.
+    #[must_use]
+    pub fn new(seed: u64, dialect: Dialect) -> Self {
+        let mut random = crate::random::Random::new(seed, 7);
+        Self {
+            seed,
+            nodes: if random.percent(50) { 3 } else { 5 },
+            clients: random.between(2, 4) as usize,
+            dialect,
+            faults: dialect.allowed(),
+            horizon: 30_000_000_000,
+            ttl: dialect.ttl(),
+            max_ttl: dialect.or(2 * dialect.ttl(), dialect.ttl()),
+            planted: None,
+            script: None,
+        }
+    }
+
+    /// How long a node may take to answer.
+    pub(crate) fn node_limit(&self) -> Duration {
+        (self.ttl / 20).min(Duration::from_millis(50))
+    }
+
+    /// How long before the end of the validity a loss is told.
+    pub(crate) fn loss_lead(&self) -> Duration {
+        self.ttl / 20
+    }
+}

@@ -1,0 +1,375 @@
+//! What the clients do with their locks.
+//!
+//! Each process has a locker and some users. A user takes a lock in one of many ways, writes to the
+//! resource while it believes to hold it, and lets go of it in one of many ways. When the faults are
+//! over, every process asks once more, and must get what it asks for.
+
+use std::collections::BTreeMap;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use quorlock::node::Node;
+use quorlock::runtime::Runtime;
+use quorlock::{Error, Guard, Lock, Locker, Loss};
+
+use crate::holders::NewWindow;
+use crate::network::{Link, SimulatedNode};
+use crate::planted::Planted;
+use crate::process::SimulatedRuntime;
+use crate::random::Random;
+use crate::setup::Step;
+use crate::store::Write;
+use crate::trace::What;
+use crate::world::{Event, World};
+
+/// Users of each process.
+const USERS: usize = 2;
+/// The locks; the first is wanted most.
+const NAMES: [&str; 2] = ["a", "b"];
+/// How often each process asks in the calm.
+const CALM_ROUNDS: usize = 4;
+/// How long after the end of the faults.
+const QUIET: Duration = Duration::from_secs(4);
+/// For how long it holds what it gets then.
+const CALM_HOLD: Duration = Duration::from_millis(40);
+
+/// Starts the program of a process.
+pub(crate) fn start(world: &Arc<World>, process: usize) {
+    let (incarnation, seed) = {
+        let state = world.state();
+        (state.incarnation(process), world.setup.seed)
+    };
+    let stream = 10_000 + process as u64 * 100 + u64::from(incarnation) * 10_000;
+    let runtime = Arc::new(SimulatedRuntime { world: Arc::clone(world), process, incarnation });
+    let client =
+        Client { world: Arc::clone(world), process, runtime, stream, fences: Arc::default() };
+    let random = Random::new(seed, stream);
+    world.spawn(process, incarnation, Box::pin(client.run(random)));
+}
+
+#[derive(Clone)]
+struct Client {
+    world: Arc<World>,
+    process: usize,
+    runtime: Arc<SimulatedRuntime>,
+    stream: u64,
+    /// The last fence of each lock, for one of the bugs.
+    fences: Arc<Mutex<BTreeMap<u8, u64>>>,
+}
+
+impl Client {
+    async fn run(self, mut random: Random) {
+        let locker = loop {
+            match self.connect().await {
+                Ok(locker) => break locker,
+                Err(_) => self.sleep(random.between(10_000_000, 300_000_000)).await,
+            }
+        };
+        if let Some(script) = self.world.setup.script {
+            return self.play(&locker, script.get(self.process).copied().unwrap_or_default()).await;
+        }
+        let busy = Arc::new(AtomicUsize::new(USERS));
+        for user in 0..USERS {
+            let (client, locker, busy) = (self.clone(), locker.clone(), Arc::clone(&busy));
+            let random = Random::new(self.world.setup.seed, self.stream + 1 + user as u64);
+            self.runtime.spawn(Box::pin(async move {
+                User { client, locker, random }.run().await;
+                busy.fetch_sub(1, Ordering::Relaxed);
+            }));
+        }
+        while busy.load(Ordering::Relaxed) > 0 || !self.is_quiet() {
+            self.sleep(20_000_000).await;
+        }
+        for _ in 0..CALM_ROUNDS {
+            self.ask_in_the_calm(&locker).await;
+        }
+    }
+
+    async fn connect(&self) -> Result<Locker, Error> {
+        let setup = &self.world.setup;
+        let limit = setup.node_limit();
+        let node = |node| {
+            let link = Link::new(&self.world, self.process, node, limit);
+            Arc::new(SimulatedNode(link)) as Arc<dyn Node>
+        };
+        let builder = Locker::builder()
+            .with_nodes((0..setup.nodes).map(node))
+            .ttl(setup.ttl)
+            .max_ttl(setup.max_ttl)
+            .node_limit(limit)
+            .runtime(Arc::clone(&self.runtime) as Arc<dyn Runtime>);
+        builder.connect().await
+    }
+
+    /// Does what the script says.
+    async fn play(&self, locker: &Locker, script: &[Step]) {
+        let mut held: Option<(Arc<Guard>, u32)> = None;
+        for step in script {
+            match step {
+                Step::Until(ms) => {
+                    let now = self.world.state().now_of(self.process);
+                    self.sleep((ms * 1_000_000).saturating_sub(now)).await;
+                }
+                Step::For(ms) => self.sleep(ms * 1_000_000).await,
+                Step::Take => {
+                    self.wants(0);
+                    if let Ok(guard) = locker.lock(NAMES[0]).await {
+                        let guard = Arc::new(guard);
+                        let (window, _) = self.opened(&guard, 0, None, true);
+                        self.watch(&guard, window);
+                        held = Some((guard, window));
+                    }
+                }
+                Step::Write => {
+                    if let Some((guard, window)) = &held {
+                        let mut delay = Random::new(self.stream, u64::from(*window));
+                        self.write(*window, 0, Some(guard.fence()), &mut delay);
+                    }
+                }
+                Step::Release => {
+                    if let Some((guard, window)) = held.take() {
+                        self.release(guard, window).await;
+                    }
+                }
+            }
+        }
+        if let Some((guard, window)) = held {
+            self.release(guard, window).await;
+        }
+    }
+
+    /// Notes when the loss is told.
+    fn watch(&self, guard: &Guard, window: u32) {
+        let (lost, client) = (guard.lost(), self.clone());
+        self.runtime.spawn(Box::pin(async move {
+            if lost.await != Loss::Released {
+                client.world.note_by(client.process, What::Told { window });
+            }
+        }));
+    }
+
+    /// When the faults are over, everybody gets the lock in his turn.
+    async fn ask_in_the_calm(&self, locker: &Locker) {
+        self.world.note_by(self.process, What::Asks(self.process as u8));
+        let lock = locker.lock(NAMES[0]).await;
+        if let Ok(guard) = lock {
+            let guard = Arc::new(guard);
+            let (window, _) = self.opened(&guard, 0, None, false);
+            self.world.note_by(self.process, What::Got(self.process as u8));
+            self.sleep(CALM_HOLD.as_nanos() as u64).await;
+            self.release(guard, window).await;
+        }
+    }
+
+    fn opened(
+        &self,
+        guard: &Arc<Guard>,
+        name: u8,
+        holding: Option<u32>,
+        heeds: bool,
+    ) -> (u32, u32) {
+        let fence = Some(self.fence(guard, name));
+        let new = NewWindow { process: self.process, name, holding, heeds, fence };
+        self.world.opened(guard, &new)
+    }
+
+    fn fence(&self, guard: &Guard, name: u8) -> u64 {
+        let fence = guard.fence();
+        if self.world.planted() != Some(Planted::FenceReused) {
+            return fence;
+        }
+        let mut fences = self.fences.lock().expect("no panic in between");
+        let before = fences.insert(name, fence);
+        if before == fence.checked_sub(1) { fence - 1 } else { fence }
+    }
+
+    async fn release(&self, guard: Arc<Guard>, window: u32) {
+        self.world.note_by(self.process, What::Closed { window });
+        if let Some(guard) = Arc::into_inner(guard) {
+            let _ = guard.release().await;
+        }
+    }
+
+    fn sleep(&self, nanos: u64) -> impl Future<Output = ()> + Send + use<> {
+        self.runtime.sleep(Duration::from_nanos(nanos))
+    }
+
+    /// Whether the faults are over for so long that connections are there again.
+    fn is_quiet(&self) -> bool {
+        let state = self.world.state();
+        state.now_of(self.process) >= self.world.setup.horizon + QUIET.as_nanos() as u64
+    }
+
+    fn is_calm(&self) -> bool {
+        let state = self.world.state();
+        state.now_of(self.process) >= self.world.setup.horizon
+    }
+}
+
+struct User {
+    client: Client,
+    locker: Locker,
+    random: Random,
+}
+
+impl User {
+    async fn run(mut self) {
+        while !self.client.is_calm() {
+            let rest = self.random.below(self.ttl() / 4);
+            self.client.sleep(rest).await;
+            let name = usize::from(self.random.percent(20));
+            match self.random.below(100) {
+                0..10 => self.take_both().await,
+                10..22 => self.take_again(name).await,
+                22..36 => self.change_mind(name).await,
+                _ => {
+                    let lock = self.refined(name);
+                    self.client.wants(name);
+                    if let Ok(guard) = lock.await {
+                        let held = self.open(guard, name, None);
+                        self.hold(held, name).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn ttl(&self) -> u64 {
+        self.client.world.setup.ttl.as_nanos() as u64
+    }
+
+    /// A lock with some wishes.
+    fn refined(&mut self, name: usize) -> Lock {
+        let ttl = self.ttl();
+        let lock = self.locker.lock(NAMES[name]);
+        let random = &mut self.random;
+        let lock = match random.below(4) {
+            0 => lock.wait(Duration::ZERO),
+            1 => lock.wait(Duration::from_nanos(random.between(1, ttl / 2))),
+            _ => lock.wait(Duration::from_nanos(random.between(ttl / 2, 2 * ttl))),
+        };
+        match random.below(20) {
+            0 | 1 => lock.fixed(),
+            2 => lock.at_least(Duration::from_nanos(ttl / 4)),
+            3 => lock.max_hold(Duration::from_nanos(random.between(ttl / 2, 2 * ttl))),
+            4 => lock.max_extensions(1),
+            5 => lock.note("of a simulated user"),
+            6 => lock.ttl(Duration::from_nanos(ttl * 9 / 10)),
+            _ => lock,
+        }
+    }
+
+    /// Two locks, all or none.
+    async fn take_both(&mut self) {
+        let wait = Duration::from_nanos(self.random.between(1, 2 * self.ttl()));
+        let Ok(guards) = self.locker.lock_many(NAMES).wait(wait).await else { return };
+        let mut opened = Vec::new();
+        for (name, guard) in guards.into_iter().enumerate() {
+            opened.push((self.open(guard, name, None), name));
+        }
+        for (held, name) in opened {
+            self.hold(held, name).await;
+        }
+    }
+
+    /// The same lock for one owner, twice.
+    async fn take_again(&mut self, name: usize) {
+        let owner = self.locker.new_owner();
+        let Ok(first) = self.refined(name).owner(&owner).await else { return };
+        let first = Arc::new(first);
+        let (window, holding) = self.client.opened(&first, name as u8, None, false);
+        if let Ok(second) = self.refined(name).owner(&owner).await {
+            // It may have been lost in between, and taken anew.
+            let same = (first.fence() == second.fence()).then_some(holding);
+            let held = self.open(second, name, same);
+            self.hold(held, name).await;
+        }
+        self.client.release(first, window).await;
+    }
+
+    /// A lock that is not wanted any longer after a while.
+    async fn change_mind(&mut self, name: usize) {
+        let patience = self.random.below(self.ttl() / 2);
+        let mut patience = pin!(self.client.sleep(patience));
+        let mut locking = self.refined(name).into_future();
+        let taken = poll_fn(|cx| {
+            if let Poll::Ready(taken) = Pin::new(&mut locking).poll(cx) {
+                return Poll::Ready(taken.ok());
+            }
+            patience.as_mut().poll(cx).map(|()| None)
+        })
+        .await;
+        drop(locking);
+        if let Some(guard) = taken {
+            let held = self.open(guard, name, None);
+            self.hold(held, name).await;
+        }
+    }
+
+    /// Begins to hold a lock.
+    fn open(&mut self, guard: Guard, name: usize, holding: Option<u32>) -> (Arc<Guard>, u32) {
+        let guard = Arc::new(guard);
+        let heeds = self.random.percent(75);
+        let (window, _) = self.client.opened(&guard, name as u8, holding, heeds);
+        if heeds {
+            self.client.watch(&guard, window);
+        }
+        (guard, window)
+    }
+
+    /// Holds a lock for a while, and writes to the resource.
+    async fn hold(&mut self, (guard, window): (Arc<Guard>, u32), name: usize) {
+        // Some do not look whether they still hold it: the resource has to.
+        let careful = self.random.percent(80);
+        let mut left = match self.random.below(10) {
+            0..2 => 0,
+            2..8 => self.random.below(self.ttl() / 2),
+            _ => self.random.below(2 * self.ttl()),
+        };
+        while left > 0 && (!careful || guard.is_held()) {
+            let piece = self.random.between(1, self.ttl() / 4).min(left);
+            left -= piece;
+            self.client.sleep(piece).await;
+            if guard.is_held() || !careful {
+                let fence = self.client.fence(&guard, name as u8);
+                self.client.write(window, name as u8, Some(fence), &mut self.random);
+            }
+            if self.random.percent(10) {
+                let _ = guard.extend().await;
+            }
+        }
+        match self.random.below(3) {
+            0 => self.client.release(guard, window).await,
+            1 => {
+                self.client.world.note_by(self.client.process, What::Closed { window });
+                if let Some(guard) = Arc::into_inner(guard) {
+                    drop(guard.release());
+                }
+            }
+            _ => {
+                self.client.world.note_by(self.client.process, What::Closed { window });
+                drop(guard);
+            }
+        }
+    }
+}
+
+impl Client {
+    fn wants(&self, name: usize) {
+        let what = What::Wanted { process: self.process as u8, name: name as u8 };
+        self.world.note_by(self.process, what);
+    }
+
+    fn write(&self, window: u32, name: u8, fence: Option<u64>, random: &mut Random) {
+        // Between the look at the guard and the first byte a process may stand still.
+        self.world.instruction(self.process);
+        let mut state = self.world.state();
+        let sent = state.now_of(self.process);
+        let write = Write { window, name, sent, fence };
+        state.at(sent + random.between(100_000, 20_000_000), Event::Write(write));
+    }
+}

@@ -1,0 +1,194 @@
+//! Every planted bug is found, and within how many seeds.
+
+use quorlock_simulator::{
+    Dialect, Fault, FaultClass, FaultKind, Invariant, Options, Plan, Planted, run, run_plan,
+    simulate,
+};
+
+/// Runs so many seeds at the most, until one breaks one of these promises.
+fn caught(options: &Options, by: &[Invariant]) -> Option<u64> {
+    options.seeds.clone().find(|seed| {
+        let outcome = run(&options.setup(*seed));
+        outcome.violations.iter().any(|violation| by.contains(&violation.invariant))
+    })
+}
+
+#[track_caller]
+fn is_caught(planted: Planted, options: Options, by: &[Invariant]) {
+    let options = Options { planted: Some(planted), ..options };
+    let (first, seeds) = (caught(&options, by), options.seeds.clone());
+    assert!(first.is_some(), "{planted:?} was not caught by {by:?} in the seeds {seeds:?}");
+    println!("{planted:?}: caught with seed {}", first.unwrap_or_default());
+}
+
+fn redlock(seeds: u64) -> Options {
+    Options::new(1..seeds + 1, Dialect::Redlock)
+}
+
+fn strict(seeds: u64) -> Options {
+    Options::new(1..seeds + 1, Dialect::Strict)
+}
+
+fn with(options: Options, faults: &[FaultClass]) -> Options {
+    Options { faults: Some(faults.to_vec()), ..options }
+}
+
+#[test]
+fn a_deadline_that_counts_from_the_reply_is_caught_within_20_seeds() {
+    let still = [FaultClass::Pause, FaultClass::Preempt, FaultClass::Suspend];
+    let options = Options { nodes: Some(3), ..with(redlock(20), &still) };
+    is_caught(Planted::DeadlineFromReply, options, &[Invariant::Exclusion]);
+}
+
+#[test]
+fn a_grant_that_counts_from_its_arrival_is_caught_within_20_seeds() {
+    is_caught(Planted::GrantFromArrival, redlock(20), &[Invariant::Exclusion]);
+}
+
+#[test]
+fn a_release_that_looks_at_no_token_is_caught_at_once() {
+    is_caught(Planted::ReleaseUnchecked, redlock(1), &[Invariant::Exclusion]);
+    is_caught(Planted::ReleaseUnchecked, redlock(1), &[Invariant::OwnRecords]);
+}
+
+#[test]
+fn an_acquisition_that_overwrites_is_caught_at_once() {
+    is_caught(Planted::AcquireOverwrites, redlock(1), &[Invariant::Exclusion]);
+}
+
+#[test]
+fn an_extension_that_creates_what_was_released_is_caught_within_60_seeds() {
+    is_caught(Planted::ExtendCreates, redlock(1), &[Invariant::OwnRecords]);
+    is_caught(Planted::ExtendCreates, redlock(60), &[Invariant::Exclusion]);
+}
+
+#[test]
+fn a_loss_that_is_told_late_is_caught_within_10_seeds() {
+    is_caught(Planted::LateTimers, redlock(10), &[Invariant::LossSignal]);
+}
+
+#[test]
+fn a_waiter_that_hears_no_word_is_caught_within_10_seeds() {
+    is_caught(Planted::MissedPush, redlock(10), &[Invariant::Liveness]);
+}
+
+#[test]
+fn a_fence_that_two_holders_of_a_process_share_is_caught_within_10_seeds() {
+    is_caught(Planted::FenceReused, redlock(10), &[Invariant::Fences]);
+    is_caught(Planted::FenceReused, strict(10), &[Invariant::Fences]);
+}
+
+/// What the Redlock document asks the operator to prevent.
+#[test]
+fn redlock_does_not_hold_under_faults_that_it_does_not_promise_to_bear() {
+    for (class, seeds) in [
+        (FaultClass::RestartEmpty, 30),
+        (FaultClass::LoseLastSecond, 30),
+        (FaultClass::Flush, 30),
+        (FaultClass::StaleReplica, 30),
+        (FaultClass::ClockJump, 60),
+        (FaultClass::ClockExcursion, 30),
+    ] {
+        let mut faults = Dialect::Redlock.allowed();
+        faults.extend([class; 4]);
+        let options = with(redlock(seeds), &faults);
+        let first = caught(&options, &[Invariant::Exclusion]);
+        assert!(first.is_some(), "{class} does no harm within {seeds} seeds");
+        println!("{class}: seed {}", first.unwrap_or_default());
+    }
+}
+
+#[test]
+fn an_expired_record_that_is_dropped_before_the_clock_check_is_caught_within_60_seeds() {
+    let faults = [FaultClass::ClockExcursion, FaultClass::Cut];
+    let options = Options { nodes: Some(1), ..with(strict(60), &faults) };
+    is_caught(Planted::ExpiryBeforeClock, options, &[Invariant::Exclusion]);
+}
+
+/// The clock of the node goes from as far behind as it may be to as far ahead as it may be, while
+/// whoever holds the lock cannot extend it.
+#[test]
+fn a_margin_of_twice_behind_is_caught_within_200_seeds() {
+    const MS: u64 = 1_000_000;
+    let mut faults = Vec::new();
+    for round in 0..7 {
+        let at = round * 4_000 * MS;
+        let jump = |by_ms: i64| FaultKind::Jump { node: 0, by: by_ms * 1_000_000 };
+        let processes = 1 << (round % 4);
+        let cut = FaultKind::Cut { processes, nodes: 1, up: true, down: true };
+        faults.push(Fault { at, lasts: 0, kind: jump(-100) });
+        faults.push(Fault { at: at + 1_500 * MS, lasts: 2_400 * MS, kind: cut });
+        faults.push(Fault { at: at + 2_500 * MS, lasts: 0, kind: jump(298) });
+    }
+    let overlap = |planted, seeds| {
+        let options = Options { planted, nodes: Some(1), clients: Some(4), ..strict(seeds) };
+        options.seeds.clone().find(|seed| {
+            let outcome = run_plan(&options.setup(*seed), Plan::of(faults.clone()));
+            outcome.violations.iter().any(|it| it.invariant == Invariant::Exclusion)
+        })
+    };
+    let found = overlap(Some(Planted::MarginTwoBehind), 200);
+    println!("MarginTwoBehind: caught with seed {found:?}");
+    assert!(found.is_some(), "a margin that is too small was not caught");
+    assert_eq!(overlap(None, 50), None, "and the right one holds");
+}
+
+#[test]
+fn an_extension_that_shortens_is_caught_within_10_seeds() {
+    let faults = [FaultClass::ClockJump, FaultClass::ClockExcursion];
+    let options = with(strict(10), &faults);
+    is_caught(Planted::ExtendShortens, options, &[Invariant::Records]);
+}
+
+#[test]
+fn a_number_that_is_confirmed_without_a_look_at_the_owner_is_caught_within_5_seeds() {
+    is_caught(Planted::ConfirmUnchecked, strict(5), &[Invariant::OwnRecords]);
+}
+
+#[test]
+fn a_marker_that_counts_by_its_presence_is_caught_within_60_seeds() {
+    is_caught(Planted::MarkerByPresence, strict(1), &[Invariant::Records]);
+    is_caught(Planted::MarkerByPresence, strict(60), &[Invariant::Exclusion]);
+}
+
+#[test]
+fn a_node_without_quarantine_is_caught_within_30_seeds() {
+    is_caught(Planted::NoQuarantine, strict(1), &[Invariant::Records]);
+    is_caught(Planted::NoQuarantine, strict(30), &[Invariant::Exclusion]);
+}
+
+#[test]
+fn a_release_that_begins_the_quarantine_by_a_wrong_clock_is_caught_within_60_seeds() {
+    let faults = [FaultClass::ClockExcursion, FaultClass::LoseLastSecond, FaultClass::Crash];
+    is_caught(Planted::ReleaseMarks, with(strict(60), &faults), &[Invariant::Records]);
+}
+
+#[test]
+fn unguarded_healing_is_caught_within_5_seeds() {
+    is_caught(Planted::HealUnguarded, strict(5), &[Invariant::OwnRecords]);
+}
+
+#[test]
+fn jumps_that_only_the_client_sees_are_caught_within_40_seeds() {
+    let faults = [FaultClass::ClockJump, FaultClass::ClockExcursion];
+    is_caught(Planted::ClientSeesJumps, with(strict(40), &faults), &[Invariant::Exclusion]);
+}
+
+/// What was found is cut down to what it takes.
+#[test]
+fn a_broken_promise_comes_with_few_faults_and_can_be_replayed() {
+    let faults = [FaultClass::RestartEmpty, FaultClass::Pause, FaultClass::Cut];
+    let options = with(redlock(30), &faults);
+    let summary = simulate(&options, &|_| {});
+    let first = summary.first.expect("a broken promise");
+    let all = run(&options.setup(first.setup.seed));
+    assert!(first.plan.faults.len() * 2 < all.plan.faults.len(), "{}", first.plan.faults.len());
+    let again = run_plan(&first.setup, first.plan.clone());
+    assert_eq!(again.trace.digest(), first.trace.digest());
+    assert_eq!(again.violations, first.violations);
+    assert!(
+        first.story().last().is_some_and(|line| line.starts_with("→ I")),
+        "{:?}",
+        first.story()
+    );
+}

@@ -1,0 +1,43 @@
+//! Every promise is kept, seed after seed.
+
+use quorlock_simulator::{Dialect, FaultClass, Options, check_determinism, simulate};
+
+const SEEDS: u64 = 250;
+
+#[track_caller]
+fn keeps_its_promises(dialect: Dialect) {
+    let options = Options::new(1..SEEDS + 1, dialect);
+    let summary = simulate(&options, &|_| {});
+    if let Some(first) = &summary.first {
+        panic!("seed {}:\n{}", first.setup.seed, first.story().join("\n"));
+    }
+    assert_eq!(summary.seeds, SEEDS);
+    // It was worth the while: locks were taken, everything went wrong that may, and some holders wrote
+    // too late to be heeded.
+    assert!(summary.acquisitions > 20 * SEEDS, "{}", summary.acquisitions);
+    let classes: Vec<FaultClass> = summary.faults.keys().copied().collect();
+    assert_eq!(classes, dialect.allowed());
+    assert!(summary.faults.values().all(|count| *count > SEEDS), "{:?}", summary.faults);
+    assert!(summary.stale_writes > 50, "{}", summary.stale_writes);
+    assert_eq!(summary.refused_writes, summary.stale_writes, "the fenced resource let some in");
+}
+
+#[test]
+fn redlock_holds_while_nodes_remember_and_clocks_do_not_jump() {
+    keeps_its_promises(Dialect::Redlock);
+}
+
+#[test]
+fn strict_holds_whatever_nodes_forget_and_however_their_clocks_jump() {
+    keeps_its_promises(Dialect::Strict);
+}
+
+#[test]
+fn a_seed_gives_the_same_trace_every_time() {
+    for dialect in [Dialect::Redlock, Dialect::Strict] {
+        let options = Options::new(1..9, dialect);
+        for seed in options.seeds.clone() {
+            assert_eq!(check_determinism(&options.setup(seed)), None, "{dialect:?} {seed}");
+        }
+    }
+}
