@@ -68,7 +68,9 @@ impl Cell {
         let mut sorted: Vec<f64> = figures.iter().copied().filter(|f| f.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
-        Some(Spread { median: sorted[sorted.len() / 2], min, max })
+        // With two in the middle, what lies between them.
+        let (upper, lower) = (sorted[sorted.len() / 2], sorted[(sorted.len() - 1) / 2]);
+        Some(Spread { median: f64::midpoint(lower, upper), min, max })
     }
 }
 
@@ -155,6 +157,7 @@ mod tests {
     fn rounds_are_a_median_and_its_spread() {
         let spread = |figures: &[f64]| Cell::Figures(figures.to_vec()).spread();
         assert_eq!(spread(&[3.0, 1.0, 20.0]), Some(Spread { median: 3.0, min: 1.0, max: 20.0 }));
+        assert_eq!(spread(&[3.0, 1.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
         assert_eq!(spread(&[]), None);
         assert_eq!(spread(&[f64::NAN, f64::INFINITY]), None);
     }

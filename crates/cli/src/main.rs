@@ -8,8 +8,8 @@
 //!                   ├──▶ status, list       who holds locks
 //!                   ├──▶ init               new nodes are told that they are
 //!                   ├──▶ doctor             what is wrong with the nodes
-//!                   ├──▶ simulate           the lock under simulated faults
 //!                   ├──▶ bench              what locks on them cost
+//!                   ├──▶ simulate           the lock under simulated faults
 //!                   └──▶ pages              manual pages and completions
 //! ```
 //!
@@ -84,7 +84,8 @@ fn main() -> ExitCode {
 
 fn execute(args: Args) -> Result<u8, Failed> {
     let plan = Plan::new(args)?;
-    // These have their own way to say what the library warns of, or nothing that is worth a warning.
+    // These have their own way to say what the library warns of. What simulated locks meet is worth no
+    // warning.
     let quiet = matches!(plan, Plan::Doctor(_) | Plan::Bench(_) | Plan::Simulate(_));
     let least = if quiet { LevelFilter::OFF } else { LevelFilter::WARN };
     warnings::show(least)?;
@@ -102,8 +103,8 @@ fn execute(args: Args) -> Result<u8, Failed> {
             Plan::List(plan) => list::list(plan).await,
             Plan::Init(plan) => init::init(plan).await,
             Plan::Doctor(plan) => doctor::doctor(plan).await,
-            Plan::Simulate(plan) => simulate::simulate(plan),
             Plan::Bench(plan) => bench::bench(plan).await,
+            Plan::Simulate(plan) => simulate::simulate(plan),
             Plan::Man(args) => pages::man(args),
             Plan::Completions(args) => pages::completions(args),
         }

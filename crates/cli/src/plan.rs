@@ -36,8 +36,8 @@ pub(crate) enum Plan {
     List(List),
     Init(Init),
     Doctor(Doctor),
-    Simulate(Simulate),
     Bench(Bench),
+    Simulate(Simulate),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }
@@ -109,8 +109,8 @@ impl Plan {
             Action::Init(args) => Init::new(args).map(Self::Init),
             Action::Status(args) => Status::new(args).map(Self::Status),
             Action::Doctor(args) => Doctor::new(args).map(Self::Doctor),
-            Action::Simulate(args) => Simulate::new(args).map(Self::Simulate),
             Action::Bench(args) => Bench::new(args).map(Self::Bench),
+            Action::Simulate(args) => Simulate::new(args).map(Self::Simulate),
             Action::Man(args) => Ok(Self::Man(args)),
             Action::Completions(args) => Ok(Self::Completions(args)),
         }

@@ -111,8 +111,8 @@ pub(crate) enum Action {
     List(ListArgs),
     Init(InitArgs),
     Doctor(DoctorArgs),
-    Simulate(SimulateArgs),
     Bench(BenchArgs),
+    Simulate(SimulateArgs),
     Man(ManArgs),
     Completions(CompletionsArgs),
 }
