@@ -118,7 +118,7 @@ const HELD: Bounds = Bounds {
     ..DIRECTED
 };
 
-const WRONG: [Case; 12] = [
+const WRONG: [Case; 13] = [
     Case {
         name: "confirm without the owner check",
         variant: Variant::ConfirmWithoutOwner,
@@ -164,6 +164,12 @@ const WRONG: [Case; 12] = [
     Case {
         name: "late vote that confirms",
         variant: Variant::LateVoteConfirms,
+        bounds: Bounds { ticks: 2, asks: 1, faults: 0, ..DIRECTED },
+        expected: Expected::Breaks(FENCES_GROW),
+    },
+    Case {
+        name: "deadline from any votes",
+        variant: Variant::DeadlineFromAnyVotes,
         bounds: Bounds { ticks: 2, asks: 1, faults: 0, ..DIRECTED },
         expected: Expected::Breaks(FENCES_GROW),
     },

@@ -41,6 +41,9 @@ pub enum Variant {
     LateExtension,
     /// A vote that comes while a fence is being confirmed, with a larger number, confirms it.
     LateVoteConfirms,
+    /// The deadline counts from the latest votes of a majority, be they of the nodes that have
+    /// confirmed the fence or not.
+    DeadlineFromAnyVotes,
     /// The quarantine counts from the first request after the loss, though that may have been sent
     /// before it.
     QuarantineFromAnyRequest,
