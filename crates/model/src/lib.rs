@@ -72,8 +72,8 @@
 //!   The fence becomes that number, and is confirmed anew. For votes of different times, too.
 //! - **The deadline counts from the votes of those nodes that the fence counts on.**
 //! - **Passing on is safe** with a record that counts from when the waiter's request was seen, if that
-//!   is later than the release, and a window that counts from when it was sent; and if a node in
-//!   quarantine passes nothing on. A new marker empties the queue.
+//!   is later than the release, and a window that counts from when it was sent; and if a marker of
+//!   another run forbids it, and a new one empties the queue. A release need not look at the clock.
 //!
 //! # What it does not say
 //!
