@@ -35,14 +35,15 @@ pub fn all(full: bool) -> Vec<Case> {
 }
 
 fn holding(full: bool) -> Vec<Case> {
-    let strict = |name, small, large| Case {
+    let holds = |name, variant, small, large| Case {
         name,
-        variant: Variant::Strict,
+        variant,
         bounds: if full { large } else { small },
         expected: Expected::Holds,
     };
+    let strict = |name, small, large| holds(name, Variant::Strict, small, large);
     let plain = Bounds::PLAIN;
-    let faulty = Bounds { faults: 1, restarts: true, restores: true, flushes: true, ..plain };
+    let faulty = Bounds { faults: 1, emptied: true, restored: true, ..plain };
     vec![
         strict(
             "fences",
@@ -50,19 +51,24 @@ fn holding(full: bool) -> Vec<Case> {
             Bounds { ticks: 3, rounds: 4, ..plain },
         ),
         strict(
+            "requests of earlier rounds",
+            Bounds { ticks: 2, strays: 1, ..faulty },
+            Bounds { ticks: 3, rounds: 3, strays: 1, restored: false, ..faulty },
+        ),
+        strict(
             "nodes that forget",
-            Bounds { ticks: 3, rounds: 2, ..faulty },
+            Bounds { ticks: 3, ..faulty },
             Bounds { ticks: 3, rounds: 3, syncs: 1, ..faulty },
         ),
         strict(
             "nodes that forget twice",
-            Bounds { ticks: 3, rounds: 2, faults: 2, restores: false, ..faulty },
-            Bounds { ticks: 4, rounds: 3, faults: 2, restores: false, flushes: false, ..faulty },
+            Bounds { ticks: 3, faults: 2, restored: false, ..faulty },
+            Bounds { ticks: 4, rounds: 3, faults: 2, restored: false, ..faulty },
         ),
         strict(
             "extending and healing",
             Bounds { ticks: 2, extensions: 1, syncs: 1, ..faulty },
-            Bounds { ticks: 4, extensions: 2, syncs: 1, ..faulty },
+            Bounds { ticks: 4, extensions: 2, faults: 2, ..faulty },
         ),
         strict(
             "asking again",
@@ -72,12 +78,27 @@ fn holding(full: bool) -> Vec<Case> {
         strict(
             "clocks that jump",
             Bounds { validity: 1, behind: 1, ahead: 1, ..plain },
-            Bounds { ticks: 4, behind: 1, ahead: 1, extensions: 1, ..plain },
+            Bounds { ticks: 4, behind: 1, ahead: 1, extensions: 1, restored: false, ..faulty },
         ),
         strict(
             "passing on",
             Bounds { ticks: 2, grants: true, ..plain },
             Bounds { ticks: 2, grants: true, asks: 1, syncs: 1, ..faulty },
+        ),
+        // As the protocol was first written. It holds where no request outlives the connection that
+        // it was made for, which is so when servers restart, and not when they are flushed.
+        holds(
+            "quarantine from any request, where connections end",
+            Variant::QuarantineFromAnyRequest,
+            Bounds {
+                ticks: 2,
+                rounds: 3,
+                connections_end: true,
+                restored: false,
+                losses: false,
+                ..faulty
+            },
+            Bounds { ticks: 3, rounds: 3, syncs: 1, connections_end: true, ..faulty },
         ),
     ]
 }
@@ -97,7 +118,7 @@ const HELD: Bounds = Bounds {
     ..DIRECTED
 };
 
-const WRONG: [Case; 12] = [
+const WRONG: [Case; 13] = [
     Case {
         name: "confirm without the owner check",
         variant: Variant::ConfirmWithoutOwner,
@@ -107,42 +128,48 @@ const WRONG: [Case; 12] = [
     Case {
         name: "marker by presence",
         variant: Variant::MarkerByPresence,
-        bounds: Bounds { restores: true, ..DIRECTED },
+        bounds: Bounds { restored: true, ..DIRECTED },
         expected: Expected::Breaks(ONE_HOLDER),
     },
     Case {
         name: "no quarantine",
         variant: Variant::NoQuarantine,
-        bounds: Bounds { restarts: true, ..DIRECTED },
+        bounds: Bounds { emptied: true, ..DIRECTED },
         expected: Expected::Breaks(ONE_HOLDER),
     },
     Case {
         name: "unguarded heal",
         variant: Variant::UnguardedHeal,
-        bounds: Bounds { restarts: true, ..HELD },
+        bounds: Bounds { emptied: true, ..HELD },
         expected: Expected::Breaks(ONE_HOLDER),
     },
     Case {
         name: "late extension",
         variant: Variant::LateExtension,
-        bounds: Bounds { ticks: 2, extensions: 1, asks: 0, eager: 0, restores: true, ..HELD },
+        bounds: Bounds { ticks: 2, extensions: 1, asks: 0, eager: 0, restored: true, ..HELD },
         expected: Expected::Breaks(ONE_HOLDER),
     },
     Case {
         name: "extension without a look at the marker",
         variant: Variant::ExtendIgnoresMarker,
-        bounds: Bounds { restores: true, ..HELD },
+        bounds: Bounds { restored: true, ..HELD },
         expected: Expected::Breaks(ONE_HOLDER),
     },
     Case {
         name: "quarantine from any request",
         variant: Variant::QuarantineFromAnyRequest,
-        bounds: Bounds { ticks: 2, rounds: 3, flushes: true, losses: false, ..DIRECTED },
+        bounds: Bounds { ticks: 2, rounds: 3, emptied: true, losses: false, ..DIRECTED },
         expected: Expected::Breaks(ONE_HOLDER),
     },
     Case {
         name: "late vote that confirms",
         variant: Variant::LateVoteConfirms,
+        bounds: Bounds { ticks: 2, asks: 1, faults: 0, ..DIRECTED },
+        expected: Expected::Breaks(FENCES_GROW),
+    },
+    Case {
+        name: "deadline from any votes",
+        variant: Variant::DeadlineFromAnyVotes,
         bounds: Bounds { ticks: 2, asks: 1, faults: 0, ..DIRECTED },
         expected: Expected::Breaks(FENCES_GROW),
     },
@@ -171,7 +198,7 @@ const WRONG: [Case; 12] = [
             ticks: 1,
             rounds: 3,
             grants: true,
-            restores: true,
+            restored: true,
             syncs: 1,
             losses: false,
             ..DIRECTED

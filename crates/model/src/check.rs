@@ -4,7 +4,7 @@ use stateright::{Model, Property};
 
 use crate::client::Phase;
 use crate::node::{Fault, Owner, Request};
-use crate::setup::{CLIENTS, NODES, Question, Setup, Variant};
+use crate::setup::{CLIENTS, NODES, Question, START, Setup, Variant};
 use crate::world::{Action, Events, World};
 
 /// Never two clients inside their windows.
@@ -48,7 +48,7 @@ impl Model for Setup {
             }
         }
         for node in 0..NODES {
-            self.fault_actions(world, node, actions);
+            self.node_actions(world, node, actions);
         }
     }
 
@@ -133,7 +133,7 @@ impl Setup {
         }
     }
 
-    fn fault_actions(&self, world: &World, node: usize, actions: &mut Vec<Action>) {
+    fn node_actions(&self, world: &World, node: usize, actions: &mut Vec<Action>) {
         let memory = &world.columns[node].node.memory;
         if self.bounds.grants && memory.record.owner == Owner::Gone {
             for first in 0..CLIENTS {
@@ -143,20 +143,20 @@ impl Setup {
                 }
             }
         }
+        if world.strays > 0 {
+            actions.extend((START..=world.now).map(|sent| Action::Stray { node, sent }));
+        }
         if world.faults == 0 {
             return;
         }
-        if self.bounds.restarts {
-            actions.push(Action::Suffer(node, Fault::Restart));
+        if self.bounds.emptied {
+            actions.push(Action::Suffer(node, Fault::Emptied));
         }
-        if self.bounds.restores {
-            actions.push(Action::Suffer(node, Fault::Restore));
+        if self.bounds.restored {
+            actions.push(Action::Suffer(node, Fault::Restored));
             if world.syncs > 0 {
                 actions.push(Action::Sync(node));
             }
-        }
-        if self.bounds.flushes {
-            actions.push(Action::Suffer(node, Fault::Flush));
         }
     }
 

@@ -71,7 +71,7 @@ impl Client {
                 let confirmed = sides.iter().filter(|side| side.counted).count();
                 // The votes that the deadline counts from are those that the fence counts on.
                 let leases = sides.map(|side| match setup.variant {
-                    Variant::ConfirmWithoutOwner => side.lease,
+                    Variant::ConfirmWithoutOwner | Variant::DeadlineFromAnyVotes => side.lease,
                     _ if side.counted => side.lease,
                     _ => 0,
                 });

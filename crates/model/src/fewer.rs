@@ -2,7 +2,7 @@
 
 use crate::client::Phase;
 use crate::node::{FOREVER, Marker, Memory, Owner, Request};
-use crate::setup::{CLIENTS, NUMBERS_PER_TICK, Setup, Time};
+use crate::setup::{CLIENTS, NUMBERS_PER_TICK, START, Setup, Time};
 use crate::world::World;
 
 impl World {
@@ -19,7 +19,7 @@ impl World {
         });
         let numbers = ticket.min().map_or(oldest, |sent| sent.min(oldest)) * NUMBERS_PER_TICK;
         let idle = self.clients.map(|client| client.phase == Phase::Idle);
-        let restorable = setup.bounds.restores && self.faults > 0;
+        let restorable = setup.bounds.restored && self.faults > 0;
         for column in &mut self.columns {
             let silent: [bool; CLIENTS] =
                 std::array::from_fn(|client| column.sides[client].under_way.is_none());
@@ -73,6 +73,9 @@ impl World {
 
     /// When the oldest request was sent that is under way or yet to come.
     fn oldest(&self) -> Time {
+        if self.strays > 0 {
+            return START;
+        }
         let under_way = self.columns.iter().flat_map(|column| column.sides);
         let sent = under_way.filter_map(|side| match side.under_way? {
             Request::Acquire { sent, .. } | Request::Extend { sent, .. } => Some(sent),
@@ -193,7 +196,12 @@ mod tests {
     #[test]
     fn nothing_is_lost_with_faults() {
         let held = Bounds { held_at_start: true, faults: 1, extensions: 1, ..BOUNDS };
-        assert_nothing_is_lost(Bounds { flushes: true, restores: true, ..held });
+        assert_nothing_is_lost(Bounds { emptied: true, restored: true, ..held });
+    }
+
+    #[test]
+    fn nothing_is_lost_with_requests_of_earlier_rounds() {
+        assert_nothing_is_lost(Bounds { held_at_start: true, strays: 1, ..BOUNDS });
     }
 
     #[test]

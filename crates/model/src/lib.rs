@@ -40,10 +40,11 @@
 //! concluded here at the first moment at which it may be. Who has a lock early has it longest, and who
 //! has it without using it has let go of it without a release.
 //!
-//! **Requests** lie in one connection for each client and node. Of two, the second one overtakes
-//! nothing, so the first one has run or is lost by then; what the first one would do later, under a
-//! token that nobody uses any more, is a vote for nobody. A request that changes nothing on the node,
-//! and whose answer counts for nothing, does not run: it might as well be lost.
+//! **Requests** lie in one connection for each client and node, at most one at a time: what has not
+//! run when the next one is sent is lost. Of what runs later, only a request for the lock could do
+//! anything to others, and with a token that nobody uses any more: it is a vote for nobody, and has a
+//! bound of its own ([`Bounds::strays`]). A request that changes nothing on the node, and whose answer
+//! counts for nothing, does not run: it might as well be lost.
 //!
 //! **Tokens** of earlier rounds are all the same: nobody asks with them again.
 //!
@@ -52,6 +53,27 @@
 //!
 //! **Worlds that behave alike** are made one (`fewer.rs`): a record that is over for every request that
 //! can still come is over; and nodes, as clients, have no names.
+//!
+//! # What it has shown
+//!
+//! Each of these has a case that breaks without it, and a run that shows how.
+//!
+//! - **The quarantine starts with a request whose client has heard of the node's marker.** The marker
+//!   that a node makes after a loss needs a name of its own, such as the token of the request that it
+//!   was made for; answers tell it, requests repeat it, and the first that does starts the quarantine.
+//!   Were it to start with any request, one from before the loss could start it too early, if the
+//!   node's clock is behind by as much as the request is late. Where no request outlives its connection
+//!   and all nodes forget only by a restart, any request will do.
+//! - **An extension by a node in quarantine counts only if the client's own lease on that node has not
+//!   run out**, be the record re-created or come back from disk. So *extend* looks at the marker, as
+//!   *acquire* does. This is needed by whoever counts votes for requests of different times together,
+//!   if their numbers can be equal; a confirm, which asks for the owner, would find it out.
+//! - **A vote that comes while a fence is being confirmed, with a larger number, does not confirm it.**
+//!   The fence becomes that number, and is confirmed anew. For votes of different times, too.
+//! - **The deadline counts from the votes of those nodes that the fence counts on.**
+//! - **Passing on is safe** with a record that counts from when the waiter's request was seen, if that
+//!   is later than the release, and a window that counts from when it was sent; and if a marker of
+//!   another run forbids it, and a new one empties the queue. A release need not look at the clock.
 //!
 //! # What it does not say
 //!
@@ -64,6 +86,8 @@ mod client;
 mod fewer;
 mod node;
 mod outcome;
+mod sending;
+mod serving;
 mod setup;
 mod trace;
 mod world;

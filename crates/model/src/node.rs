@@ -75,15 +75,13 @@ pub struct Node {
     pub forgotten: Time,
 }
 
-/// How a node loses what it knew.
+/// What a node knows after it has forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// The server restarts empty. All connections end.
-    Restart,
-    /// The server restarts from its disk. All connections end.
-    Restore,
-    /// All keys are deleted. Connections stay, with what is under way in them.
-    Flush,
+    /// Nothing.
+    Emptied,
+    /// What its disk holds. The run is a new one.
+    Restored,
 }
 
 /// What a node is asked.
@@ -126,8 +124,8 @@ pub enum Request {
 pub enum Answer {
     /// The lock is the client's, with this number.
     Granted(Fence),
-    /// Another has it. The largest number so far.
-    Held(Fence),
+    /// Another has it.
+    Held,
     /// No votes are cast.
     Quarantined,
     /// The record was the client's, and lasts longer now.
@@ -189,26 +187,29 @@ impl Memory {
         clock < self.quarantine
     }
 
-    /// Gives the lock to `client`, if it may have it.
+    /// Gives the lock to `me`, if it may have it.
     pub fn acquire(
         &mut self,
         setup: &Setup,
-        client: usize,
+        me: Owner,
         (sent, proposal, informed): (Time, Fence, bool),
         clock: Time,
     ) -> Answer {
         if self.quarantined(setup, informed, clock) {
             return Answer::Quarantined;
         }
-        let me = Owner::of(client);
         let free = self.record.owner == Owner::Nobody || self.record.expiry <= clock;
-        if self.record.owner != me && !free {
-            if setup.bounds.grants {
-                self.waiting[client] = Some(Ticket { sent, seen: clock, proposal });
+        // Of tokens that nobody uses any more, no two are the same.
+        let mine = self.record.owner == me && me != Owner::Gone;
+        if !mine && !free {
+            if let (Owner::Client(client), true) = (me, setup.bounds.grants) {
+                self.waiting[usize::from(client)] = Some(Ticket { sent, seen: clock, proposal });
             }
-            return Answer::Held(self.record.fence);
+            return Answer::Held;
         }
-        self.waiting[client] = None;
+        if let Owner::Client(client) = me {
+            self.waiting[usize::from(client)] = None;
+        }
         self.give(me, clock + setup.ttl(), proposal);
         Answer::Granted(self.record.fence)
     }
@@ -257,6 +258,10 @@ impl Memory {
     ///
     /// The new record counts from when that client's request was seen, if the clock has been set
     /// back since, or the release was sent before it.
+    ///
+    /// Nobody waits on a node in quarantine: a new marker empties the queue, and it takes nobody in
+    /// until the quarantine is over. So there is no need to ask a clock, which a release does not
+    /// check, whether that is so.
     pub fn release(
         &mut self,
         setup: &Setup,
@@ -272,8 +277,7 @@ impl Memory {
         }
         self.record.owner = Owner::Nobody;
         self.record.expiry = 0;
-        let votes = self.marker == Marker::OfThisRun && clock >= self.quarantine;
-        if !votes && setup.variant != Variant::GrantInQuarantine {
+        if self.marker != Marker::OfThisRun && setup.variant != Variant::GrantInQuarantine {
             return None;
         }
         let (client, ticket) = [first, 1 - first]
@@ -310,8 +314,8 @@ impl Node {
     pub fn suffer(&mut self, fault: Fault) {
         let lost = self.memory.record;
         self.memory = match fault {
-            Fault::Restart | Fault::Flush => Memory::default(),
-            Fault::Restore => Memory {
+            Fault::Emptied => Memory::default(),
+            Fault::Restored => Memory {
                 marker: match self.disk.marker {
                     Marker::Absent => Marker::Absent,
                     _ => Marker::OfAnotherRun,
@@ -319,9 +323,6 @@ impl Node {
                 ..self.disk
             },
         };
-        if fault == Fault::Restart {
-            self.disk = self.memory;
-        }
         if lost != self.memory.record {
             self.forgotten = self.forgotten.max(lost.expiry);
         }

@@ -41,6 +41,9 @@ pub enum Variant {
     LateExtension,
     /// A vote that comes while a fence is being confirmed, with a larger number, confirms it.
     LateVoteConfirms,
+    /// The deadline counts from the latest votes of a majority, be they of the nodes that have
+    /// confirmed the fence or not.
+    DeadlineFromAnyVotes,
     /// The quarantine counts from the first request after the loss, though that may have been sent
     /// before it.
     QuarantineFromAnyRequest,
@@ -77,14 +80,18 @@ pub struct Bounds {
     pub extensions: u8,
     /// How often nodes forget.
     pub faults: u8,
-    /// They may restart empty.
-    pub restarts: bool,
+    /// They may forget everything: a restart without a disk, or a flush.
+    pub emptied: bool,
     /// They may restart with what was on disk at an earlier time.
-    pub restores: bool,
-    /// They may be flushed, with all connections left open.
-    pub flushes: bool,
+    pub restored: bool,
+    /// Whether all that is under way to a node is lost when it forgets. Connections end when a server
+    /// restarts, but not when it is flushed, and a client may send over a new one what it had ready
+    /// for the old one.
+    pub connections_end: bool,
     /// How often a node's state goes to disk. Before that, what it had at the start lies there.
     pub syncs: u8,
+    /// How often a node serves a request with a token that nobody uses any more.
+    pub strays: u8,
     /// Whether answers may get lost.
     pub losses: bool,
     /// Whether one client has the lock on all nodes at the start, and that is on all disks.
@@ -106,10 +113,11 @@ impl Bounds {
         asks: 0,
         extensions: 0,
         faults: 0,
-        restarts: false,
-        restores: false,
-        flushes: false,
+        emptied: false,
+        restored: false,
+        connections_end: false,
         syncs: 0,
+        strays: 0,
         losses: true,
         held_at_start: false,
         grants: false,

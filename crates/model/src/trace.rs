@@ -73,9 +73,11 @@ impl Display for Action {
                 let lost = if heard { "" } else { ", and word of a grant is lost" };
                 write!(f, "node {node} serves a release of an earlier round{lost}")
             }
-            Self::Suffer(node, Fault::Restart) => write!(f, "node {node} restarts empty"),
-            Self::Suffer(node, Fault::Restore) => write!(f, "node {node} restarts from its disk"),
-            Self::Suffer(node, Fault::Flush) => write!(f, "node {node} is flushed"),
+            Self::Suffer(node, Fault::Emptied) => write!(f, "node {node} forgets everything"),
+            Self::Suffer(node, Fault::Restored) => write!(f, "node {node} restarts from its disk"),
+            Self::Stray { node, sent } => {
+                write!(f, "node {node} serves a request of {sent} from an earlier round")
+            }
             Self::Sync(node) => write!(f, "node {node} writes to its disk"),
         }
     }

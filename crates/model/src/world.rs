@@ -1,10 +1,8 @@
 //! The world: three nodes, two clients, what is under way between them, and the time.
 
 use crate::client::{Client, Phase, Side};
-use crate::node::{Answer, FOREVER, Fault, Grant, Memory, Node, Owner, Request};
-use crate::setup::{
-    CLIENTS, Fence, NODES, NUMBERS_PER_TICK, Question, START, Setup, Time, Variant,
-};
+use crate::node::{Fault, Node, Owner, Request};
+use crate::setup::{CLIENTS, Fence, NODES, Question, START, Setup, Time, Variant};
 
 /// All that is, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +21,8 @@ pub struct World {
     pub extensions: u8,
     /// How often nodes may still forget.
     pub faults: u8,
+    /// How often a node may still serve a request of an earlier round.
+    pub strays: u8,
     /// How often a node's state may still go to disk.
     pub syncs: u8,
     /// The fence of whoever had the lock last. For the properties only, as all below.
@@ -63,7 +63,7 @@ impl Events {
         self.0 & event.0 != 0
     }
 
-    fn add(&mut self, event: Self) {
+    pub(crate) fn add(&mut self, event: Self) {
         self.0 |= event.0;
     }
 }
@@ -119,6 +119,13 @@ pub enum Action {
         /// Whether word of a grant arrives.
         heard: bool,
     },
+    /// A node serves a request with a token that nobody uses any more.
+    Stray {
+        /// The node.
+        node: usize,
+        /// When it was sent.
+        sent: Time,
+    },
     /// A node forgets.
     Suffer(usize, Fault),
     /// A node's state goes to disk.
@@ -138,6 +145,7 @@ impl World {
             asks: setup.bounds.asks,
             extensions: setup.bounds.extensions,
             faults: setup.bounds.faults,
+            strays: setup.bounds.strays,
             syncs: setup.bounds.syncs,
             last_fence: 0,
             last_holder: None,
@@ -187,7 +195,12 @@ impl World {
                     self.columns[node].node.memory.release(setup, Owner::Gone, self.now, first);
                 self.passed_on(setup, node, self.now, grant, heard);
             }
-            Action::Suffer(node, fault) => self.suffer(node, fault),
+            Action::Stray { node, sent } => {
+                if !self.stray(setup, node, sent) {
+                    return false;
+                }
+            }
+            Action::Suffer(node, fault) => self.suffer(setup, node, fault),
             Action::Sync(node) => {
                 self.syncs -= 1;
                 self.columns[node].node.disk = self.columns[node].node.memory;
@@ -216,125 +229,7 @@ impl World {
         }
     }
 
-    fn ask(&mut self, client: usize, ahead: Fence) {
-        self.leave(client);
-        for column in &mut self.columns {
-            // Nobody asks with the token of the last round any more.
-            column.node.memory.outlive(client);
-            column.node.disk.outlive(client);
-        }
-        self.rounds -= 1;
-        self.clients[client].phase = Phase::Asking;
-        self.send_acquire(client, ahead, |_| true);
-    }
-
-    fn ask_again(&mut self, client: usize) {
-        self.asks -= 1;
-        let now = self.now;
-        self.send_acquire(client, 0, |side| side.lease <= now);
-    }
-
-    fn send_acquire(&mut self, client: usize, ahead: Fence, to: impl Fn(&Side) -> bool) {
-        let sent = self.now;
-        let proposal = sent * NUMBERS_PER_TICK + ahead;
-        for column in &mut self.columns {
-            let side = &mut column.sides[client];
-            if to(side) {
-                let informed = side.informed;
-                side.under_way = Some(Request::Acquire { sent, proposal, informed });
-            }
-        }
-    }
-
-    fn confirm(&mut self, setup: &Setup, client: usize) {
-        let Some(fence) = self.clients[client].divided(&self.sides(client), self.now) else {
-            return;
-        };
-        let same = self.clients[client].phase == Phase::Confirming { fence };
-        self.clients[client].phase = Phase::Confirming { fence };
-        for column in &mut self.columns {
-            let side = &mut column.sides[client];
-            side.counted = side.number == fence || same && side.counted;
-            let granted = side.number > 0 || setup.variant == Variant::ConfirmWithoutOwner;
-            if granted && !side.counted {
-                side.under_way = Some(Request::Confirm { fence });
-            }
-        }
-    }
-
-    fn win(&mut self, setup: &Setup, client: usize) {
-        let sides = self.sides(client);
-        let Some((fence, until)) = self.clients[client].won(setup, &sides, self.now) else {
-            return;
-        };
-        let phase = self.clients[client].phase;
-        self.clients[client].phase = Phase::Holding { fence, until, extending: None };
-        if matches!(phase, Phase::Confirming { .. }) {
-            self.events.add(Events::CONFIRMED);
-        }
-        if self.last_holder.is_some_and(|last| usize::from(last) != client) {
-            self.events.add(Events::CHANGED_HANDS);
-        }
-        self.fence_fell |= fence <= self.last_fence;
-        self.last_fence = fence;
-        self.last_holder = u8::try_from(client).ok();
-        for column in &mut self.columns {
-            column.sides[client].number = 0;
-            column.sides[client].counted = false;
-        }
-    }
-
-    fn release(&mut self, setup: &Setup, client: usize) {
-        // Without grants nobody looks at when it was sent.
-        let sent = if setup.bounds.grants { self.now } else { 0 };
-        for column in &mut self.columns {
-            column.sides[client].under_way = Some(Request::Release { sent });
-        }
-        self.leave(client);
-    }
-
-    /// The client forgets its round. What is under way stays so.
-    fn leave(&mut self, client: usize) {
-        self.clients[client].phase = Phase::Idle;
-        for column in &mut self.columns {
-            let side = &mut column.sides[client];
-            *side = Side { under_way: side.under_way, informed: side.informed, ..Side::default() };
-        }
-    }
-
-    fn extend(&mut self, setup: &Setup, client: usize) {
-        let sent = self.now;
-        let Phase::Holding { fence, extending, .. } = &mut self.clients[client].phase else {
-            return;
-        };
-        *extending = Some(sent);
-        self.extensions -= 1;
-        let fence = *fence;
-        for column in &mut self.columns {
-            let side = &mut column.sides[client];
-            let heal = sent < side.lease || setup.variant == Variant::UnguardedHeal;
-            let informed = side.informed;
-            side.under_way = Some(Request::Extend { sent, fence, heal, informed });
-            side.counted = false;
-        }
-    }
-
-    fn renew(&mut self, setup: &Setup, client: usize) {
-        let sides = self.sides(client);
-        let Some(deadline) = self.clients[client].renewed(setup, &sides, self.now) else {
-            return;
-        };
-        if let Phase::Holding { until, extending, .. } = &mut self.clients[client].phase {
-            *until = deadline;
-            *extending = None;
-            self.events.add(Events::EXTENDED);
-        }
-        for column in &mut self.columns {
-            column.sides[client].counted = false;
-        }
-    }
-
-    fn suffer(&mut self, node: usize, fault: Fault) {
+    fn suffer(&mut self, setup: &Setup, node: usize, fault: Fault) {
         self.faults -= 1;
         let now = self.now;
         let column = &mut self.columns[node];
@@ -348,7 +243,7 @@ impl World {
         }
         for side in &mut column.sides {
             side.informed = false;
-            if fault != Fault::Flush {
+            if setup.bounds.connections_end {
                 side.under_way = None;
             }
             if let Some(Request::Acquire { informed, .. } | Request::Extend { informed, .. }) =
@@ -357,153 +252,5 @@ impl World {
                 *informed = false;
             }
         }
-    }
-
-    fn serve(
-        &mut self,
-        setup: &Setup,
-        client: usize,
-        node: usize,
-        clock: Time,
-        heard: bool,
-    ) -> bool {
-        let column = &mut self.columns[node];
-        let Some(request) = column.sides[client].under_way.take() else {
-            return false;
-        };
-        let forgotten = column.node.forgotten;
-        let memory = &mut column.node.memory;
-        let before = *memory;
-        match request {
-            Request::Acquire { sent, proposal, informed } => {
-                let answer = memory.acquire(setup, client, (sent, proposal, informed), clock);
-                let news = *memory != before || self.tells(client, node, heard, answer);
-                self.early_vote |= matches!(answer, Answer::Granted(_)) && clock < forgotten;
-                if heard {
-                    self.hear_vote(setup, client, node, sent, answer);
-                }
-                news
-            }
-            Request::Extend { sent, fence, heal, informed } => {
-                let answer = memory.extend(setup, client, (fence, heal, informed), clock);
-                let news = *memory != before || self.tells(client, node, heard, answer);
-                if heard {
-                    self.hear_extension(setup, client, node, sent, answer);
-                }
-                news
-            }
-            Request::Confirm { fence } => {
-                let answer = memory.confirm(setup, client, fence);
-                let news = *memory != before || self.tells(client, node, heard, answer);
-                let confirming = matches!(self.clients[client].phase, Phase::Confirming { .. });
-                if heard && confirming && answer == Answer::Confirmed {
-                    self.columns[node].sides[client].counted = true;
-                }
-                news
-            }
-            Request::Release { sent } => {
-                let grant = memory.release(setup, Owner::of(client), sent, 1 - client);
-                let news = *memory != before;
-                self.passed_on(setup, node, sent, grant, heard);
-                news
-            }
-        }
-    }
-
-    /// Whether an answer is heard that the client does not know yet.
-    fn tells(&self, client: usize, node: usize, heard: bool, answer: Answer) -> bool {
-        let column = &self.columns[node];
-        heard
-            && match answer {
-                Answer::Held(_) | Answer::Refused => false,
-                Answer::Quarantined => {
-                    column.node.memory.quarantine == FOREVER && !column.sides[client].informed
-                }
-                _ => true,
-            }
-    }
-
-    fn passed_on(
-        &mut self,
-        setup: &Setup,
-        node: usize,
-        clock: Time,
-        grant: Option<Grant>,
-        heard: bool,
-    ) {
-        let Some(grant) = grant else {
-            return;
-        };
-        self.early_vote |= clock < self.columns[node].node.forgotten;
-        if heard {
-            self.events.add(Events::PASSED_ON);
-            self.hear_vote(setup, grant.client, node, grant.sent, Answer::Granted(grant.fence));
-        }
-    }
-
-    fn hear_vote(&mut self, setup: &Setup, client: usize, node: usize, sent: Time, answer: Answer) {
-        let side = &mut self.columns[node].sides[client];
-        side.informed = true;
-        let (number, lease) = match answer {
-            Answer::Granted(number) => (number, sent + setup.belief()),
-            _ => (0, 0),
-        };
-        match self.clients[client].phase {
-            Phase::Idle => {}
-            Phase::Asking => {
-                side.number = number;
-                side.lease = lease;
-            }
-            Phase::Confirming { fence } => {
-                side.number = number;
-                side.lease = lease;
-                // One with a larger number does not confirm this fence: whoever had the lock before
-                // may have had one in between.
-                side.counted =
-                    number == fence || setup.variant == Variant::LateVoteConfirms && number > fence;
-            }
-            Phase::Holding { .. } => side.lease = side.lease.max(lease),
-        }
-    }
-
-    fn hear_extension(
-        &mut self,
-        setup: &Setup,
-        client: usize,
-        node: usize,
-        sent: Time,
-        answer: Answer,
-    ) {
-        let side = &mut self.columns[node].sides[client];
-        side.informed = true;
-        let Phase::Holding { extending, .. } = self.clients[client].phase else {
-            return;
-        };
-        // A node in quarantine may have voted for another since, and not know it any more.
-        let unbroken = self.now < side.lease;
-        let counts = match answer {
-            Answer::Extended { quarantined } => {
-                !quarantined || unbroken || setup.variant == Variant::LateExtension
-            }
-            Answer::Healed => unbroken || setup.variant == Variant::UnguardedHeal,
-            _ => false,
-        };
-        if counts {
-            if answer == Answer::Healed {
-                self.events.add(Events::HEALED);
-            }
-            side.counted = extending == Some(sent);
-            side.lease = side.lease.max(sent + setup.belief());
-        }
-    }
-}
-
-impl Memory {
-    /// The token that `client` has used so far is never used again.
-    fn outlive(&mut self, client: usize) {
-        if self.record.owner == Owner::of(client) {
-            self.record.owner = Owner::Gone;
-        }
-        self.waiting[client] = None;
     }
 }
