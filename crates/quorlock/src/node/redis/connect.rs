@@ -29,9 +29,14 @@ pub(super) struct Predecessor {
 pub(super) struct Demands {
     /// To be loaded.
     pub(super) scripts: Vec<String>,
-    /// Whether what it keeps must not be thrown away, for want of memory or otherwise.
-    pub(super) strict: bool,
+    /// The key of the marker in the `strict` dialect, in which nothing may be thrown away for want of
+    /// memory.
+    pub(super) marker: Option<Vec<u8>>,
 }
+
+/// Reads the marker, and tells whether the server runs scripts.
+const LOOK: &[u8] =
+    b"local seen = redis.pcall('GET', ARGV[1]) return type(seen) == 'string' and seen or ''";
 
 /// A connection that has been greeted.
 #[derive(Debug)]
@@ -43,6 +48,8 @@ pub(super) struct Connected {
     pub(super) client_id: i64,
     /// The server's identity, another one after each of its starts.
     pub(super) run_id: String,
+    /// The marker that was there; empty if there was none.
+    pub(super) marker: Vec<u8>,
     /// Whether word of grants comes over this connection, or why not.
     pub(super) told: Result<(), Failure>,
     /// What was read after the last reply to the greeting.
@@ -67,7 +74,8 @@ pub(super) async fn connect(
     for source in &demands.scripts {
         Command::new(&mut greeting, 3).arg(b"SCRIPT").arg(b"LOAD").arg(source.as_bytes());
     }
-    Command::new(&mut greeting, 3).arg(b"EVAL").arg(b"return 1").number(0);
+    let marker = demands.marker.as_deref().unwrap_or_default();
+    Command::new(&mut greeting, 4).arg(b"EVAL").arg(LOOK).number(0).arg(marker);
     let channel = inbox::channel(client);
     Command::new(&mut greeting, 2).arg(b"SUBSCRIBE").arg(channel.as_bytes());
     wire.send(&greeting).await?;
@@ -78,7 +86,7 @@ pub(super) async fn connect(
     let info = wire.reply(|info| text(&info)).await??;
     let run_id = field(&info, "run_id").ok_or_else(|| strange("INFO"))?.to_owned();
     check_version(&info)?;
-    if demands.strict {
+    if demands.marker.is_some() {
         refuse_eviction(&info)?;
     } else {
         warn_of_eviction(&address.label, &info);
@@ -88,7 +96,7 @@ pub(super) async fn connect(
         wire.reply(|_| ()).await?;
     }
     // But without any right to scripts nothing can be released.
-    wire.reply(|ran| check_scripts(&ran)).await??;
+    let marker = wire.reply(|ran| check_scripts(&ran).map(|()| seen(&ran))).await??;
     // A user without the right to it still locks: waiters ask again then.
     let told = wire.subscribed().await?;
     if let Some(old) = predecessor.filter(|old| old.run_id == run_id)
@@ -103,7 +111,15 @@ pub(super) async fn connect(
         }
     }
     let Wire { read, write, tls, plain: rest } = wire;
-    Ok(Connected { read, write: Arc::new(write), tls, client_id, run_id, told, rest })
+    let write = Arc::new(write);
+    Ok(Connected { read, write, tls, client_id, run_id, marker, told, rest })
+}
+
+fn seen(marker: &Value<'_>) -> Vec<u8> {
+    match marker {
+        Value::Bulk(marker) => marker.to_vec(),
+        _ => Vec::new(),
+    }
 }
 
 /// Only a primary keeps what it is told.

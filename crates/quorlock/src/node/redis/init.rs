@@ -110,9 +110,9 @@ impl Server {
     /// Some of the locks that somebody holds there.
     async fn locks(&mut self, setting: &Setting, run_id: &str) -> Result<Vec<Name>, Failure> {
         let mut strict = Strict::new(&setting.settings);
-        strict.connected_to(run_id);
+        strict.connected_to(run_id, b"");
         let prefix = setting.settings.prefix.clone();
-        let dialect = verbs::Dialect { prefix, told: None, strict: Some(strict) };
+        let mut dialect = verbs::Dialect { prefix, told: None, strict: Some(strict) };
         // Of no meaning, but there has to be one.
         let name =
             Name::new("-").map_err(|error| Failure::new(FailureKind::Unfit, error.to_string()))?;
@@ -127,7 +127,7 @@ impl Server {
             self.wire.send(&command).await?;
             let listed = self
                 .wire
-                .reply(|reply| read(asked, &dialect, &request, || wall_us, &reply))
+                .reply(|reply| read(asked, &mut dialect, &request, || wall_us, &reply))
                 .await?;
             let listed = match listed {
                 Reading::Answer(Answer::Listed(listed)) => listed,

@@ -22,7 +22,9 @@ use super::inbox::Incoming;
 use super::stream::WriteHalf;
 use super::verbs::{Dialect, Sent, Strict};
 use crate::locked::locked;
-use crate::node::{Answer, Call, ClientId, Failure, FailureKind, Inbox, Lateness, Setting, Verb};
+use crate::node::{
+    Answer, Call, ClientId, Failure, FailureKind, Inbox, Lateness, Request, Setting, Verb,
+};
 use crate::runtime::{Moment, Runtime};
 
 /// More calls than this do not wait for one server.
@@ -84,6 +86,8 @@ pub(super) struct Waiting {
     pub(super) again: bool,
     /// Sent with the source of its script.
     pub(super) with_source: bool,
+    /// Sent once more, since the server wanted it.
+    pub(super) repeated: bool,
 }
 
 /// A release that waits for a connection.
@@ -129,7 +133,8 @@ impl Link {
     pub(super) fn demands(&self) -> Demands {
         let state = self.state();
         let dialect = &state.dialect;
-        Demands { scripts: dialect.sources(), strict: dialect.strict.is_some() }
+        let marker = dialect.strict.as_ref().map(|strict| strict.marker.clone());
+        Demands { scripts: dialect.sources(), marker }
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -195,7 +200,7 @@ impl Link {
     pub(super) fn up(&self, connected: &Connected) {
         let mut state = self.state();
         if let Some(strict) = &mut state.dialect.strict {
-            strict.connected_to(&connected.run_id);
+            strict.connected_to(&connected.run_id, &connected.marker);
         }
         state.dialect.told = connected.told.is_ok().then_some(self.inbox.client);
         // Only the session can seal what goes over TLS.
@@ -289,7 +294,8 @@ impl State {
     fn send(&mut self, call: Call, since: Moment, again: bool) {
         let idle = self.lone && self.waiting.is_empty() && self.out.is_empty();
         let sent = self.encode(&call, false);
-        self.waiting.push_back(Waiting { call, sent, since, again, with_source: false });
+        let (with_source, repeated) = (false, false);
+        self.waiting.push_back(Waiting { call, sent, since, again, with_source, repeated });
         if idle
             && let Phase::Up(Some(write)) = &self.phase
             && let Ok(count) = write.try_write(&self.out)
@@ -303,6 +309,15 @@ impl State {
         waiting.sent = self.encode(&waiting.call, true);
         waiting.since = now;
         waiting.with_source = true;
+        self.waiting.push_back(waiting);
+    }
+
+    /// Sends a call once more, at this time of day: whatever came of it before, nothing did.
+    pub(super) fn repeat(&mut self, mut waiting: Waiting, now: Moment, wall_us: u64) {
+        let request = Request { wall_us, ..waiting.call.request() };
+        waiting.sent = self.dialect.encode(&request, false, &mut self.out);
+        waiting.since = now;
+        waiting.repeated = true;
         self.waiting.push_back(waiting);
     }
 

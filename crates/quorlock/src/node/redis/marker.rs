@@ -43,7 +43,7 @@ pub(super) enum Standing {
 
 /// How the start `run_id` of a server stands at `now_us` by its own clock.
 pub(super) fn standing(marker: &[u8], run_id: &str, ours: Shared, now_us: u64) -> Standing {
-    if marker.is_empty() {
+    if marker.is_empty() || word(marker).is_some() {
         return Standing::Unmarked;
     }
     let Some((run, theirs, from_us)) = parts(marker) else { return Standing::OtherStart };
@@ -68,6 +68,13 @@ pub(super) fn of_a_new_server(run_id: &str, ours: Shared) -> String {
     format!("{run_id} {} {} 0", ours.max_ttl.as_micros(), ours.clock_ahead.as_micros())
 }
 
+/// The word that a server which was emptied wants to hear again, before the time begins in which it casts
+/// no vote.
+pub(super) fn word(marker: &[u8]) -> Option<&[u8]> {
+    let last = marker.rsplit(|byte| *byte == b' ').next()?;
+    last.strip_prefix(b"?")
+}
+
 fn parts(marker: &[u8]) -> Option<(&str, Shared, u64)> {
     let mut parts = std::str::from_utf8(marker).ok()?.split(' ');
     let run_id = parts.next()?;
@@ -89,6 +96,7 @@ mod tests {
         let ours = Shared { max_ttl, clock_ahead };
         let of = |marker: &str| standing(marker.as_bytes(), "ab", ours, 500);
         assert_eq!(of(""), Standing::Unmarked);
+        assert_eq!(of("ab 1000000 1000 ?7"), Standing::Unmarked);
         assert_eq!(of("ab 1000000 1000 0"), Standing::Voting);
         assert_eq!(of("ab 1000000 1000 500"), Standing::Voting);
         assert_eq!(of("ab 1000000 1000 501"), Standing::Quiet(Duration::from_micros(1)));

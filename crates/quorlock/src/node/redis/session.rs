@@ -170,7 +170,7 @@ impl Session {
             let wall_us = || wall_us(&*self.runtime);
             match verbs::read(
                 waiting.sent,
-                &state.dialect,
+                &mut state.dialect,
                 &waiting.call.request(),
                 wall_us,
                 &value,
@@ -192,6 +192,16 @@ impl Session {
                     self.news.push(News::Answer(waiting.call, Answer::Failed(failure)));
                 }
                 Reading::SendSource => state.send_source(waiting, self.runtime.now()),
+                Reading::Repeat(answer) if waiting.repeated || state.takes_back(&waiting.call) => {
+                    self.news.push(News::Answer(waiting.call, answer));
+                }
+                Reading::Repeat(_) => {
+                    state.repeat(
+                        waiting,
+                        self.runtime.now(),
+                        crate::runtime::wall_us(&*self.runtime),
+                    );
+                }
             }
         }
     }

@@ -28,11 +28,16 @@ pub(super) struct Dialect {
 #[derive(Debug, Clone)]
 pub(super) struct Strict {
     scripts: Arc<Scripts>,
+    /// The key of the marker.
+    pub(super) marker: Vec<u8>,
     /// How far the server's clock may be ahead of ours.
     ahead_us: u64,
     max_ttl_us: u64,
-    /// `RUN_ID MAX_TTL_US AHEAD_US `, of the server at the other end of the connection.
+    /// `RUN_ID MAX_TTL_US AHEAD_US `, of the server at the other end of the connection, and the word
+    /// that it wants to hear again, if it was emptied.
     id: Vec<u8>,
+    /// How long that word is.
+    word: usize,
 }
 
 /// The server may clear a record away so long after its lease has ended.
@@ -57,16 +62,28 @@ impl Strict {
             acquire: include_str!("lua/strict/acquire.lua"),
             release: include_str!("lua/strict/release.lua"),
         });
-        Self { scripts: Arc::new(scripts), ahead_us, max_ttl_us, id: Vec::new() }
+        let (marker, scripts) = (marker::key(settings), Arc::new(scripts));
+        Self { scripts, marker, ahead_us, max_ttl_us, id: Vec::new(), word: 0 }
     }
 
-    /// The connection is to this start of a server.
-    pub(super) fn connected_to(&mut self, run_id: &str) {
+    /// The connection is to this start of a server, which had this marker then.
+    pub(super) fn connected_to(&mut self, run_id: &str, marker: &[u8]) {
         self.id = format!("{run_id} {} {} ", self.max_ttl_us, self.ahead_us).into_bytes();
+        self.word = 0;
+        if let Some(word) = marker::word(marker) {
+            self.repeat(word);
+        }
     }
 
     /// So many arguments every call ends with.
     const ARGS: usize = 2;
+
+    /// The server wants to hear this word again, or none.
+    fn repeat(&mut self, word: &[u8]) {
+        self.id.truncate(self.id.len() - self.word);
+        self.id.extend_from_slice(word);
+        self.word = word.len();
+    }
 
     fn sign(&self, command: Command<'_>, wall_us: u64) {
         command.number(wall_us).arg(&self.id);
@@ -102,6 +119,9 @@ pub(super) enum Reading {
     Answer(Answer),
     /// The server does not know the script, so nothing ran: send its source.
     SendSource,
+    /// The server was emptied, and changed nothing but its marker. It wants the request once more, sent
+    /// after this reply; otherwise this is the answer.
+    Repeat(Answer),
 }
 
 #[derive(Debug)]
@@ -331,7 +351,7 @@ fn micros(duration: Duration) -> u64 {
 /// Reads the reply to what was sent. `wall_us` gives the time of day.
 pub(super) fn read(
     sent: Sent,
-    dialect: &Dialect,
+    dialect: &mut Dialect,
     request: &Request<'_>,
     wall_us: impl FnOnce() -> u64,
     reply: &Value<'_>,
@@ -344,12 +364,19 @@ pub(super) fn read(
             Answer::Refused
         }
         (Sent::Ours | Sent::Wait { .. }, Value::Int(number @ 0..)) => {
+            if let Some(strict) = dialect.strict.as_mut().filter(|strict| strict.word > 0) {
+                strict.repeat(b"");
+            }
             Answer::Granted { number: number.unsigned_abs() }
         }
         (Sent::Done, Value::Int(1)) => Answer::Done,
         (Sent::Ours | Sent::Wait { .. }, Value::Array(parts)) if is_refusal(parts) => {
-            let refusal = refusal(parts, dialect.strict.as_ref(), request, wall_us());
-            Answer::Failed(refusal.unwrap_or_else(|| unexpected(reply)))
+            let refusal = refusal(parts, dialect.strict.as_mut(), request, wall_us());
+            let answer = Answer::Failed(refusal.unwrap_or_else(|| unexpected(reply)));
+            if matches!(parts.get(2), Some(Value::Bulk([_, ..]))) {
+                return Reading::Repeat(answer);
+            }
+            answer
         }
         (Sent::Wait { told }, Value::Array(parts)) => match queued(parts, told) {
             Some(queued) => Answer::Queued(queued),
@@ -372,23 +399,26 @@ pub(super) fn read(
 }
 
 fn is_refusal(parts: &[Value<'_>]) -> bool {
-    matches!(parts, [Value::Bulk(b"CLOCK" | b"QUARANTINE" | b"SETTINGS"), _])
+    matches!(parts, [Value::Bulk(b"CLOCK" | b"QUARANTINE" | b"SETTINGS"), _, ..])
 }
 
 /// Why a server of the `strict` dialect has not looked at a request, or casts no vote.
 fn refusal(
     parts: &[Value<'_>],
-    strict: Option<&Strict>,
+    strict: Option<&mut Strict>,
     request: &Request<'_>,
     wall_us: u64,
 ) -> Option<Failure> {
-    let [Value::Bulk(kind), Value::Bulk(detail)] = parts else { return None };
+    let [Value::Bulk(kind), Value::Bulk(detail), rest @ ..] = parts else { return None };
     if *kind == b"SETTINGS" {
         return other_settings(detail, strict?);
     }
     let number = digits(detail)?;
     if *kind == b"CLOCK" {
         return Some(clock_refusal(number, request.wall_us, wall_us));
+    }
+    if let ([Value::Bulk(word)], Some(strict)) = (rest, strict) {
+        strict.repeat(word);
     }
     let left = Duration::from_micros(number);
     let text = format!(

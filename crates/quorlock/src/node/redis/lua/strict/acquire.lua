@@ -7,7 +7,7 @@ local time = redis.call('TIME')
 local now, sent = time[1] * 1000000 + time[2], tonumber(ARGV[5])
 local id, marker = ARGV[6], redis.call('GET', MARKER)
 if now >= sent - BEHIND_US and now <= sent + AHEAD_US
-  and marker and marker:sub(1, #id) == id and tonumber(marker:sub(#id + 1)) <= now then
+  and marker and marker:sub(1, #id) == id and (tonumber(marker:sub(#id + 1)) or now + 1) <= now then
   local record = redis.pcall('GET', KEYS[1])
   local number, expiry, owner = 0, 0, ''
   if record then

@@ -21,7 +21,8 @@
 -- The last arguments of each call say when it was sent, and over which connection:
 -- ARGV[#ARGV - 1]  the client's time of day then, in us
 -- ARGV[#ARGV]      "RUN_ID MAX_TTL_US AHEAD_US ", with the run id that the connection's greeting gave, and
---                  the longest TTL that any client may use: all clients have to agree on the last two
+--                  the longest TTL that any client may use: all clients have to agree on the last two.
+--                  Behind it the word that a server without a marker has given, if it has
 --
 -- Why it holds: a record of A's last request, sent at p by A's clock, ends at p - behind + TTL or later
 -- by this server's. Whoever replaces it asked at q, and q + ahead is later than that. So q is later than
@@ -56,15 +57,25 @@ end
 -- From when on this start of the server casts votes; and for clients with which settings, if those are
 -- others than this client's. A start that is new here begins now, and is written down unless this is
 -- only a look.
+--
+-- A server without a marker was emptied, and this request may be older than that: held up on its way, and
+-- let in by a clock that is behind. So it only leaves a word there, "?WORD" in place of FROM_US. Whoever
+-- repeats the word has sent his request after it: only by such a one the time without votes begins.
+-- Returns the word besides, if it is to be repeated.
 local function voting(looking)
   local id, marker = ARGV[#ARGV], redis.call('GET', MARKER)
   if marker and marker:sub(1, #id) == id then
-    return tonumber(marker:sub(#id + 1))
+    local from = tonumber(marker:sub(#id + 1))
+    if from then
+      return from
+    end
   end
-  local run, settings = id:match('^(%S+) (%d+ %d+) $')
-  local old_run, old_settings, old_from = (marker or ''):match('^(%S+) (%d+ %d+) (%d+)$')
-  if old_run == run then
-    return tonumber(old_from), old_settings
+  local run, settings, repeated = id:match('^(%S+) (%d+ %d+) (%d*)$')
+  local old_run, old_settings, old_from = (marker or ''):match('^(%S+) (%d+ %d+) (%??%d+)$')
+  local word = old_run == run and old_from:match('^%?(%d+)$')
+  local others = old_settings ~= settings and old_settings or nil
+  if old_run == run and not word then
+    return tonumber(old_from), others
   end
   local quiet_us = QUIET_US
   if old_settings then
@@ -75,10 +86,16 @@ local function voting(looking)
     quiet_us = 0
   end
   local from = now() + quiet_us
-  if not looking then
-    redis.call('SET', MARKER, run .. ' ' .. (old_settings or settings) .. ' ' .. digits(from))
+  if not old_run and quiet_us > 0 then
+    word = now_us()
+  elseif word == repeated then
+    word = nil
   end
-  return from, old_settings ~= settings and old_settings or nil
+  if not looking then
+    local begins = word and '?' .. word or digits(from)
+    redis.call('SET', MARKER, run .. ' ' .. (old_settings or settings) .. ' ' .. begins)
+  end
+  return from, others, word or nil
 end
 
 -- For how long it casts no vote.
@@ -92,12 +109,12 @@ local function vote_refusal()
   if refusal then
     return refusal
   end
-  local from, others = voting()
+  local from, others, word = voting()
   if others then
     return {'SETTINGS', others}
   end
   if now() < from then
-    return {'QUARANTINE', digits(from - now())}
+    return {'QUARANTINE', digits(from - now()), word or ''}
   end
 end
 
