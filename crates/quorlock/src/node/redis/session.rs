@@ -167,12 +167,12 @@ impl Session {
                 return Err(broken("it sent a reply that nobody asked for"));
             };
             state.overdue = state.overdue.saturating_sub(1);
-            let wall_us = || wall_us(&*self.runtime);
+            let now_us = || wall_us(&*self.runtime);
             match verbs::read(
                 waiting.sent,
                 &mut state.dialect,
                 &waiting.call.request(),
-                wall_us,
+                now_us,
                 &value,
             ) {
                 // The first sending of a release may have run before its connection broke: that
@@ -192,9 +192,11 @@ impl Session {
                     self.news.push(News::Answer(waiting.call, Answer::Failed(failure)));
                 }
                 Reading::SendSource => state.send_source(waiting, self.runtime.now()),
-                Reading::Repeat(answer) if waiting.repeated || state.takes_back(&waiting.call) => {
+                Reading::Repeat(answer) if waiting.repeated => {
                     self.news.push(News::Answer(waiting.call, answer));
                 }
+                // Nothing can come of it but that the time without votes begins, so that a release
+                // which has gone out meanwhile does not matter.
                 Reading::Repeat(_) => {
                     state.repeat(
                         waiting,
