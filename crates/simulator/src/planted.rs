@@ -36,6 +36,9 @@ pub enum Planted {
     NoQuarantine,
     /// A release begins the time in which a server casts no votes, by a clock that nobody compares.
     ReleaseMarks,
+    /// A server that was emptied begins the time in which it casts no votes with any request, be it one
+    /// from before.
+    EmptiedBeginsAtOnce,
     /// A holder stores its record again on every server that has forgotten it.
     HealUnguarded,
     /// The server looks at every request, and its client at the clocks.
@@ -44,7 +47,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::DeadlineFromReply,
         Self::GrantFromArrival,
         Self::ReleaseUnchecked,
@@ -60,6 +63,7 @@ impl Planted {
         Self::MarkerByPresence,
         Self::NoQuarantine,
         Self::ReleaseMarks,
+        Self::EmptiedBeginsAtOnce,
         Self::HealUnguarded,
         Self::ClientSeesJumps,
     ];

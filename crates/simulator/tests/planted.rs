@@ -163,6 +163,15 @@ fn a_release_that_begins_the_quarantine_by_a_wrong_clock_is_caught_within_60_see
     is_caught(Planted::ReleaseMarks, with(strict(60), &faults), &[Invariant::Records]);
 }
 
+/// A request that was held up on its way, and a clock that is as far behind. Rare: one seed in a
+/// thousand or two.
+#[test]
+fn an_emptied_server_that_counts_from_any_request_is_caught_at_seed_1188() {
+    let options = Options::new(1_188..1_189, Dialect::Strict);
+    is_caught(Planted::EmptiedBeginsAtOnce, options.clone(), &[Invariant::Records]);
+    assert!(caught(&options, &[Invariant::Records]).is_none(), "without it, nothing is wrong");
+}
+
 #[test]
 fn unguarded_healing_is_caught_within_5_seeds() {
     is_caught(Planted::HealUnguarded, strict(5), &[Invariant::OwnRecords]);

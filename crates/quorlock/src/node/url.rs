@@ -6,7 +6,7 @@ use super::servers::Servers;
 use super::{ClientId, Node};
 use crate::Error;
 use crate::examine::Examination;
-use crate::init::{InitState, Look};
+use crate::init::Look;
 use crate::runtime::{BoxFuture, Runtime};
 use crate::settings::Settings;
 
@@ -92,7 +92,7 @@ pub(crate) fn init(
         #[cfg(feature = "sqlite")]
         "sqlite" => {
             let label = super::sqlite::label(index, url)?;
-            Ok(Box::pin(async { Look::settled(label, InitState::NotNeeded) }))
+            Ok(Box::pin(async { Look::settled(label, crate::init::InitState::NotNeeded) }))
         }
         _ => Err(unknown_scheme(index, scheme)),
     }

@@ -47,6 +47,8 @@ struct LinkState {
     /// The connection before, and the start of the server that it was to.
     before: Option<(ConnId, u64)>,
     run_id: u64,
+    /// The word that an emptied server wants to hear again; zero for none.
+    word: u64,
     failures: u32,
     /// When to give up connecting, or to try again.
     alarm: Moment,
@@ -72,6 +74,8 @@ struct Waiting {
     number: u32,
     since: Moment,
     again: bool,
+    /// Sent once more, since the server wanted it.
+    repeated: bool,
 }
 
 /// The handle that a locker has. With it the connection ends.
@@ -98,6 +102,7 @@ impl Link {
                 conn: None,
                 before: None,
                 run_id: 0,
+                word: 0,
                 failures: 0,
                 alarm: Moment::MAX,
                 waiting: VecDeque::new(),
@@ -192,8 +197,21 @@ impl Link {
     }
 
     fn send(&self, state: &mut LinkState, call: Call, since: Moment, again: bool) {
+        let asked = Asked::of(&call.request());
+        self.send_as(state, asked, Waiting { call, number: 0, since, again, repeated: false });
+    }
+
+    /// Sends a call once more, at this time of day.
+    fn repeat(&self, mut waiting: Waiting) {
+        let mut asked = Asked::of(&waiting.call.request());
+        asked.wall_us = self.world.wall_us(self.process);
+        (waiting.since, waiting.repeated) = (self.now(), true);
+        self.send_as(&mut self.state(), asked, waiting);
+    }
+
+    fn send_as(&self, state: &mut LinkState, mut asked: Asked, mut waiting: Waiting) {
         let Some(conn) = state.conn else { return };
-        let mut asked = Asked::of(&call.request());
+        asked.word = state.word;
         if self.planted(Planted::HealUnguarded)
             && let AskedVerb::Extend { heal, .. } = &mut asked.verb
         {
@@ -201,9 +219,10 @@ impl Link {
         }
         let mut world = self.world.state();
         let at = world.now_of(self.process);
-        let number = world.request(conn, at, asked);
+        waiting.number = world.request(conn, at, asked);
         drop(world);
-        state.waiting.push_back(Waiting { call, number, since, again });
+        let since = waiting.since;
+        state.waiting.push_back(waiting);
         let left = since.after(self.limit).since(self.now());
         self.look_by(state, left);
     }
@@ -222,7 +241,7 @@ impl Link {
 
     fn take_in(&self, message: Down) {
         match message {
-            Down::Welcome { run_id } => self.up(run_id),
+            Down::Welcome { run_id, word } => self.up(run_id, word),
             Down::Refused => self.down(&failure(FailureKind::Unreachable, "refused")),
             Down::Reset => self.down(&failure(FailureKind::Unreachable, "reset by peer")),
             Down::Word(mut grant) => {
@@ -239,13 +258,22 @@ impl Link {
             Down::Reply { number, served } => {
                 let waiting = {
                     let mut state = self.state();
+                    match &served {
+                        Served::Emptied(_, word) => state.word = *word,
+                        Served::Answer(Answer::Granted { .. }) => state.word = 0,
+                        _ => {}
+                    }
                     if state.waiting.front().is_none_or(|waiting| waiting.number != number) {
                         return;
                     }
                     state.overdue = state.overdue.saturating_sub(1);
                     state.waiting.pop_front()
                 };
-                let Some(Waiting { call, again, .. }) = waiting else { return };
+                let Some(waiting) = waiting else { return };
+                if matches!(served, Served::Emptied(..)) && !waiting.repeated {
+                    return self.repeat(waiting);
+                }
+                let Waiting { call, again, .. } = waiting;
                 let answer = self.read(&call, served);
                 self.plant_before_answer(&call, &answer);
                 // The first sending may have run before its connection broke: that nothing is there
@@ -262,7 +290,7 @@ impl Link {
     /// What a reply means by the clock of this client.
     fn read(&self, call: &Call, served: Served) -> Answer {
         let server_us = match served {
-            Served::Answer(answer) => return answer,
+            Served::Answer(answer) | Served::Emptied(answer, _) => return answer,
             Served::Clock(server_us) | Served::Unchecked(server_us) => server_us,
         };
         let sent_us = call.request().wall_us;
@@ -289,12 +317,12 @@ impl Link {
         listener.and_then(|(_, node, inbox)| Some((node, inbox.upgrade()?)))
     }
 
-    fn up(&self, run_id: u64) {
+    fn up(&self, run_id: u64, word: u64) {
         let now = self.now();
         let (moot, wakers, again) = {
             let mut state = self.state();
             state.phase = Phase::Up;
-            state.run_id = run_id;
+            (state.run_id, state.word) = (run_id, word);
             state.alarm = Moment::MAX;
             state.failures = 0;
             let parked = std::mem::take(&mut state.parked);

@@ -72,7 +72,7 @@ pub(crate) enum Up {
 /// What a server sends.
 #[derive(Debug)]
 pub(crate) enum Down {
-    Welcome { run_id: u64 },
+    Welcome { run_id: u64, word: u64 },
     Refused,
     Reply { number: u32, served: Served },
     Word(Grant),
@@ -222,7 +222,7 @@ impl State {
 
     fn greet(&mut self, id: ConnId, client: ClientId, before: Option<(ConnId, u64)>) {
         let Some(conn) = self.network.conns.get_mut(&id) else { return };
-        let run_id = self.servers[conn.node].run_id;
+        let (run_id, word) = (self.servers[conn.node].run_id, self.servers[conn.node].word());
         conn.server_open = true;
         conn.listener = Some(client);
         conn.run_id = run_id;
@@ -232,7 +232,7 @@ impl State {
         {
             self.network.conns.remove(&before);
         }
-        self.send_down(id, Down::Welcome { run_id });
+        self.send_down(id, Down::Welcome { run_id, word });
     }
 
     fn serve(&mut self, id: ConnId, number: u32, sent: u64, asked: &Asked) {

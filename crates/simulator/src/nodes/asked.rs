@@ -14,6 +14,8 @@ pub(crate) struct Asked {
     pub(crate) name: Vec<u8>,
     pub(crate) sent: Moment,
     pub(crate) wall_us: u64,
+    /// The word of an emptied server that it repeats; zero for none.
+    pub(crate) word: u64,
     pub(crate) verb: AskedVerb,
 }
 
@@ -50,7 +52,7 @@ impl Asked {
             Verb::List { .. } => AskedVerb::List,
         };
         let (name, sent) = (request.name.as_bytes().to_vec(), request.sent);
-        Self { name, sent, wall_us: request.wall_us, verb }
+        Self { name, sent, wall_us: request.wall_us, word: 0, verb }
     }
 
     pub(crate) fn kind(&self) -> VerbKind {

@@ -33,6 +33,8 @@ pub(crate) struct Script<'a> {
     window_us: (u64, u64),
     /// Which start of the server the connection is to.
     run_id: u64,
+    /// The word of an emptied server that the request repeats; zero for none.
+    word: u64,
     /// How long to cast no vote after another start, in microseconds.
     quiet_us: u64,
     planted: Option<Planted>,
@@ -70,6 +72,8 @@ impl Script<'_> {
 pub(crate) enum Served {
     /// This.
     Answer(Answer),
+    /// It was emptied, and wants the request once more with this word; otherwise this is the answer.
+    Emptied(Answer, u64),
     /// It has not looked at the request: its clock shows this, in microseconds.
     Clock(u64),
     /// The same, but it did, and leaves it to the client to disregard the answer.
@@ -147,6 +151,7 @@ impl Server {
             clock: self.clock.at(now),
             window_us: (asked.wall_us.saturating_sub(behind), asked.wall_us + ahead),
             run_id,
+            word: asked.word,
             quiet_us: self.quiet.as_micros() as u64,
             planted: self.planted,
             listeners,
@@ -166,6 +171,14 @@ impl Server {
             history.push_back((now, self.data.clone()));
         }
         Execution { served, said, quarantined: after.filter(|_| after != before) }
+    }
+
+    /// The word that it wants to hear; zero for none.
+    pub(crate) fn word(&self) -> u64 {
+        match &self.data {
+            Data::Redlock(_) => 0,
+            Data::Strict(keys) => keys.records.word(),
+        }
     }
 
     fn quarantine(&self) -> Option<u64> {
@@ -225,9 +238,10 @@ pub(crate) fn reply(served: &Served) -> Reply {
         Served::Answer(Answer::Done | Answer::Granted { .. }) => Reply::Done,
         Served::Answer(Answer::Refused | Answer::Queued(_)) => Reply::Refused,
         Served::Answer(Answer::Seen(_) | Answer::Listed(_)) => Reply::Told,
-        Served::Answer(Answer::Failed(_)) | Served::Clock(_) | Served::Unchecked(_) => {
-            Reply::NoVote
-        }
+        Served::Answer(Answer::Failed(_))
+        | Served::Emptied(..)
+        | Served::Clock(_)
+        | Served::Unchecked(_) => Reply::NoVote,
     }
 }
 

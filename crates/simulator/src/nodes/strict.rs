@@ -24,32 +24,63 @@ struct Lock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Marker {
     run_id: u64,
-    /// From when on it votes, by the server's clock.
-    from_us: u64,
+    begins: Begins,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    /// It votes from then on, by the server's clock in microseconds.
+    At(u64),
+    /// It was emptied, and waits for a request that repeats this word.
+    With(u64),
 }
 
 impl Records {
     /// Those of a server that an operator has said to be new.
     pub(super) fn marked(run_id: u64) -> Self {
-        Self { locks: ByName::new(), marker: Some(Marker { run_id, from_us: 0 }) }
+        Self { locks: ByName::new(), marker: Some(Marker { run_id, begins: Begins::At(0) }) }
     }
 
     /// Until when it casts no vote, by the server's clock in nanoseconds.
     pub(super) fn quarantine(&self) -> Option<u64> {
-        self.marker.map(|marker| marker.from_us * 1_000)
+        match self.marker?.begins {
+            Begins::At(from_us) => Some(from_us * 1_000),
+            Begins::With(_) => None,
+        }
     }
 
-    /// From when on this start of the server casts votes. One that is new here begins now.
-    fn voting(&mut self, script: &Script<'_>) -> u64 {
-        if let Some(marker) = self.marker
-            && (marker.run_id == script.run_id || script.has(Planted::MarkerByPresence))
-        {
-            return marker.from_us;
+    /// The word that it wants to hear again; zero for none.
+    pub(super) fn word(&self) -> u64 {
+        match self.marker {
+            Some(Marker { begins: Begins::With(word), .. }) => word,
+            _ => 0,
+        }
+    }
+
+    /// From when on this start of the server casts votes, and the word that has to be repeated first.
+    /// One that is new here begins now.
+    fn voting(&mut self, script: &Script<'_>) -> (u64, u64) {
+        let marker = self.marker.filter(|marker| {
+            marker.run_id == script.run_id || script.has(Planted::MarkerByPresence)
+        });
+        if let Some(Marker { begins: Begins::At(from_us), .. }) = marker {
+            return (from_us, 0);
         }
         let quiet_us = if script.has(Planted::NoQuarantine) { 0 } else { script.quiet_us };
         let from_us = script.micros() + quiet_us;
-        self.marker = Some(Marker { run_id: script.run_id, from_us });
-        from_us
+        let word = match marker {
+            Some(Marker { begins: Begins::With(word), .. }) if word != script.word => word,
+            None if self.marker.is_none()
+                && quiet_us > 0
+                && !script.has(Planted::EmptiedBeginsAtOnce) =>
+            {
+                script.micros().max(1)
+            }
+            _ => 0,
+        };
+        let begins = if word == 0 { Begins::At(from_us) } else { Begins::With(word) };
+        self.marker = Some(Marker { run_id: script.run_id, begins });
+        (from_us, word)
     }
 }
 
@@ -72,8 +103,9 @@ impl Dialect for Records {
         if let Some(refusal) = self.clock_refusal(script) {
             return Some(refusal);
         }
-        let left_us = self.voting(script).saturating_sub(script.micros());
-        (left_us > 0).then(|| Refusal::Quarantine(Duration::from_micros(left_us)))
+        let (from_us, word) = self.voting(script);
+        let left = Duration::from_micros(from_us.saturating_sub(script.micros()));
+        (!left.is_zero()).then_some(Refusal::Quarantine { left, word })
     }
 
     fn may_pass_on(&mut self, script: &Script<'_>) -> bool {
@@ -81,7 +113,7 @@ impl Dialect for Records {
         if checked && self.clock_refusal(script).is_some() {
             return false;
         }
-        script.micros() >= self.voting(script)
+        script.micros() >= self.voting(script).0
     }
 
     fn read(&self, name: &[u8]) -> Option<Vec<u8>> {
@@ -138,7 +170,7 @@ impl Dialect for Records {
         script: &Script<'_>,
     ) -> Option<u64> {
         let held = self.read(name).is_some() && self.is_live(name, script);
-        if held || self.last_number(name) > least || script.micros() >= self.voting(script) {
+        if held || self.last_number(name) > least || script.micros() >= self.voting(script).0 {
             return None;
         }
         let owner = token.to_vec();

@@ -34,7 +34,11 @@ pub(super) struct Taking {
 #[derive(Clone, Copy)]
 pub(super) enum Refusal {
     Clock,
-    Quarantine(Duration),
+    Quarantine {
+        left: Duration,
+        /// What the server wants to hear again; zero for nothing.
+        word: u64,
+    },
 }
 
 /// What stands before the verbs in each dialect, with the names of the functions in the scripts.
@@ -243,9 +247,10 @@ impl<R: Records> Keys<R> {
 fn refused(refusal: Refusal, script: &Script<'_>) -> Served {
     match refusal {
         Refusal::Clock => Served::Clock(script.micros()),
-        Refusal::Quarantine(left) => {
+        Refusal::Quarantine { left, word } => {
             let text = "casts no vote for a while";
-            Served::Answer(Answer::Failed(Failure::new(FailureKind::Quarantined(left), text)))
+            let answer = Answer::Failed(Failure::new(FailureKind::Quarantined(left), text));
+            if word == 0 { Served::Answer(answer) } else { Served::Emptied(answer, word) }
         }
     }
 }
