@@ -91,11 +91,12 @@ impl Setup {
             }
         }
         if it.divided(&sides, world.now).is_some() {
-            actions.push(Action::Confirm(client));
+            actions.push(Action::Confirm { client, everybody: true });
+            actions.push(Action::Confirm { client, everybody: false });
         }
         match it.phase {
             Phase::Idle => return,
-            Phase::Asking => {
+            Phase::Asking { .. } => {
                 if world.asks > 0 && sides.iter().any(|side| side.lease <= world.now) {
                     actions.push(Action::AskAgain(client));
                 }

@@ -10,11 +10,16 @@ pub enum Phase {
     #[default]
     Idle,
     /// It has asked for the lock.
-    Asking,
+    Asking {
+        /// When it did so first.
+        since: Time,
+    },
     /// A majority has granted it the lock, with different numbers.
     Confirming {
         /// The largest of them.
         fence: Fence,
+        /// When it asked first.
+        since: Time,
     },
     /// It has the lock.
     Holding {
@@ -60,18 +65,18 @@ impl Client {
     #[must_use]
     pub fn won(&self, setup: &Setup, sides: &[Side; NODES], now: Time) -> Option<(Fence, Time)> {
         let (fence, until) = match self.phase {
-            Phase::Asking => {
+            Phase::Asking { .. } => {
                 let fence = agreed(sides)?;
                 (
                     fence,
                     majority(sides.map(|side| if side.number == fence { side.lease } else { 0 })),
                 )
             }
-            Phase::Confirming { fence } => {
+            Phase::Confirming { fence, .. } => {
                 let confirmed = sides.iter().filter(|side| side.counted).count();
                 // The votes that the deadline counts from are those that the fence counts on.
                 let leases = sides.map(|side| match setup.variant {
-                    Variant::ConfirmWithoutOwner | Variant::DeadlineFromAnyVotes => side.lease,
+                    Variant::DeadlineFromAnyVotes => side.lease,
                     _ if side.counted => side.lease,
                     _ => 0,
                 });
@@ -88,9 +93,9 @@ impl Client {
         let largest = sides.iter().map(|side| side.number).max()?;
         let unconfirmed = match self.phase {
             Phase::Idle | Phase::Holding { .. } => false,
-            Phase::Asking => agreed(sides).is_none(),
+            Phase::Asking { .. } => agreed(sides).is_none(),
             // A vote has come since.
-            Phase::Confirming { fence } => {
+            Phase::Confirming { fence, .. } => {
                 largest > fence
                     || sides
                         .iter()

@@ -55,13 +55,16 @@ impl World {
             }
         }
         for (number, client) in self.clients.iter_mut().enumerate() {
-            if matches!(client.phase, Phase::Holding { .. }) {
-                for column in &mut self.columns {
-                    let side = &mut column.sides[number];
-                    if side.lease <= self.now {
-                        side.lease = 0;
-                    }
+            for column in &mut self.columns {
+                let side = &mut column.sides[number];
+                if side.lease <= self.now {
+                    side.lease = 0;
                 }
+            }
+            if let Phase::Asking { since } | Phase::Confirming { since, .. } = &mut client.phase
+                && *since + setup.belief() <= self.now
+            {
+                *since = 0;
             }
         }
         // Whoever wins from now on was granted the lock by a request that is still believed.

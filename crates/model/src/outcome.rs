@@ -92,26 +92,31 @@ impl Case {
         }
     }
 
-    /// Looks for a world in which `property` does not hold. Breadth first, so that the run that
-    /// leads there is short.
+    /// Looks for a world in which `property` does not hold, and for the shortest run to one.
     fn look_for(&self, property: &'static str) -> Outcome {
         let setup = self.setup(Question::Safety);
+        let search = |shorter_than: Option<usize>| {
+            let builder = setup.checker().finish_when(HasDiscoveries::AllOf([property].into()));
+            match shorter_than {
+                None => builder.spawn_bfs().join(),
+                Some(states) => builder.target_max_depth(states).spawn_bfs().join(),
+            }
+        };
         let start = Instant::now();
-        let checker = setup
-            .checker()
-            .finish_when(HasDiscoveries::AllOf([property].into()))
-            .spawn_bfs()
-            .join();
-        let found = match checker.discovery(property) {
-            Some(path) => Found::Broken { property, run: tell(&setup, &path.into_states()) },
+        let checker = search(None);
+        let (states, depth) = (checker.unique_state_count(), checker.max_depth());
+        // Breadth first, but a block of worlds at a time, of which the last one found counts.
+        let mut shortest = checker.discovery(property).map(stateright::Path::into_states);
+        while let Some(run) = &shortest
+            && let Some(path) = search(Some(run.len())).discovery(property)
+        {
+            shortest = Some(path.into_states());
+        }
+        let found = match shortest {
+            Some(run) => Found::Broken { property, run: tell(&setup, &run) },
             None => Found::Holds,
         };
-        Outcome {
-            states: checker.unique_state_count(),
-            depth: checker.max_depth(),
-            time: start.elapsed(),
-            found,
-        }
+        Outcome { states, depth, time: start.elapsed(), found }
     }
 
     /// What has to be possible within these bounds, and never happens.

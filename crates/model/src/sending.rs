@@ -14,7 +14,7 @@ impl World {
             column.node.disk.outlive(client);
         }
         self.rounds -= 1;
-        self.clients[client].phase = Phase::Asking;
+        self.clients[client].phase = Phase::Asking { since: self.now };
         self.send_acquire(client, ahead, |_| true);
     }
 
@@ -36,17 +36,20 @@ impl World {
         }
     }
 
-    pub(crate) fn confirm(&mut self, setup: &Setup, client: usize) {
+    pub(crate) fn confirm(&mut self, client: usize, everybody: bool) {
         let Some(fence) = self.clients[client].divided(&self.sides(client), self.now) else {
             return;
         };
-        let same = self.clients[client].phase == Phase::Confirming { fence };
-        self.clients[client].phase = Phase::Confirming { fence };
+        let (since, same) = match self.clients[client].phase {
+            Phase::Asking { since } => (since, false),
+            Phase::Confirming { fence: before, since } => (since, before == fence),
+            Phase::Idle | Phase::Holding { .. } => return,
+        };
+        self.clients[client].phase = Phase::Confirming { fence, since };
         for column in &mut self.columns {
             let side = &mut column.sides[client];
             side.counted = side.number == fence || same && side.counted;
-            let granted = side.number > 0 || setup.variant == Variant::ConfirmWithoutOwner;
-            if granted && !side.counted {
+            if !side.counted && (everybody || side.number > 0) {
                 side.under_way = Some(Request::Confirm { fence });
             }
         }

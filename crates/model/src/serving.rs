@@ -2,7 +2,7 @@
 
 use crate::client::Phase;
 use crate::node::{Answer, FOREVER, Grant, Owner, Request};
-use crate::setup::{NUMBERS_PER_TICK, Setup, Time, Variant};
+use crate::setup::{Fence, NUMBERS_PER_TICK, Setup, Time, Variant};
 use crate::world::{Events, World};
 
 impl World {
@@ -43,9 +43,8 @@ impl World {
             Request::Confirm { fence } => {
                 let answer = memory.confirm(setup, client, fence);
                 let news = *memory != before || self.tells(client, node, heard, answer);
-                let confirming = matches!(self.clients[client].phase, Phase::Confirming { .. });
-                if heard && confirming && answer == Answer::Confirmed {
-                    self.columns[node].sides[client].counted = true;
+                if heard && answer == Answer::Confirmed {
+                    self.hear_confirm(setup, client, node, fence);
                 }
                 news
             }
@@ -109,11 +108,11 @@ impl World {
         };
         match self.clients[client].phase {
             Phase::Idle => {}
-            Phase::Asking => {
+            Phase::Asking { .. } => {
                 side.number = number;
                 side.lease = lease;
             }
-            Phase::Confirming { fence } => {
+            Phase::Confirming { fence, .. } => {
                 side.number = number;
                 side.lease = lease;
                 // One with a larger number does not confirm this fence: whoever had the lock before
@@ -122,6 +121,18 @@ impl World {
                     number == fence || setup.variant == Variant::LateVoteConfirms && number > fence;
             }
             Phase::Holding { .. } => side.lease = side.lease.max(lease),
+        }
+    }
+
+    fn hear_confirm(&mut self, setup: &Setup, client: usize, node: usize, confirmed: Fence) {
+        if let Phase::Confirming { fence, since } = self.clients[client].phase
+            && fence == confirmed
+        {
+            let side = &mut self.columns[node].sides[client];
+            side.counted = true;
+            // The node may have granted the lock without the client's knowledge, and not before it
+            // was asked.
+            side.lease = side.lease.max(since + setup.belief());
         }
     }
 

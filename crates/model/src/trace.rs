@@ -55,7 +55,10 @@ impl Display for Action {
             Self::AskAgain(client) => {
                 write!(f, "{} asks those again that have not granted it", NAMES[client])
             }
-            Self::Confirm(client) => write!(f, "{} sends the largest number", NAMES[client]),
+            Self::Confirm { client, everybody } => {
+                let whom = if everybody { "all nodes" } else { "those that granted it" };
+                write!(f, "{} sends the largest number to {whom}", NAMES[client])
+            }
             Self::Release(client) => write!(f, "{} releases", NAMES[client]),
             Self::Extend(client) => write!(f, "{} extends", NAMES[client]),
             Self::Serve { client, node, clock, heard } => {
@@ -132,8 +135,8 @@ impl World {
         let name = NAMES[client];
         let mut text = match self.clients[client].phase {
             Phase::Idle => format!("{name} is idle"),
-            Phase::Asking => format!("{name} asks"),
-            Phase::Confirming { fence } => format!("{name} confirms {fence}"),
+            Phase::Asking { .. } => format!("{name} asks"),
+            Phase::Confirming { fence, .. } => format!("{name} confirms {fence}"),
             Phase::Holding { fence, until, .. } => {
                 format!("{name} HOLDS THE LOCK until {until}, with fence {fence}")
             }

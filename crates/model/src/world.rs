@@ -87,7 +87,12 @@ pub enum Action {
     /// A client asks those again that have not granted it.
     AskAgain(usize),
     /// A client sends the largest number to the nodes.
-    Confirm(usize),
+    Confirm {
+        /// Who.
+        client: usize,
+        /// To those too that have not granted it the lock, as far as it knows.
+        everybody: bool,
+    },
     /// A client lets go of the lock, or stops trying for it.
     Release(usize),
     /// A holder asks all nodes to keep the lock longer.
@@ -178,7 +183,7 @@ impl World {
             Action::Tick => self.tick(setup),
             Action::Ask(client, ahead) => self.ask(client, ahead),
             Action::AskAgain(client) => self.ask_again(client),
-            Action::Confirm(client) => self.confirm(setup, client),
+            Action::Confirm { client, everybody } => self.confirm(client, everybody),
             Action::Release(client) => self.release(setup, client),
             Action::Extend(client) => self.extend(setup, client),
             Action::Serve { client, node, clock, heard } => {
