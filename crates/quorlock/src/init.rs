@@ -13,9 +13,6 @@ use crate::name::Name;
 use crate::node::{self, Failure, FailureKind, Node, Setting};
 use crate::runtime::BoxFuture;
 
-/// So many locks of a node are named at the least, if it holds so many.
-pub(crate) const MOST_NAMES: usize = 20;
-
 /// What became of one node, from [`Builder::init`](crate::Builder::init).
 #[derive(Debug, Clone)]
 #[non_exhaustive]

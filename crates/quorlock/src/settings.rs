@@ -160,12 +160,6 @@ impl Settings {
         self.check_ttl(self.ttl)
     }
 
-    /// What the clock window of the `strict` dialect takes off the end of each lease.
-    pub(crate) fn clock_margin(&self) -> Duration {
-        let window = self.clock_behind.saturating_add(self.clock_ahead);
-        window.saturating_add(self.clients_apart.saturating_mul(2))
-    }
-
     /// How a lock is kept that asks for nothing else.
     pub(crate) fn keep(&self) -> Keep {
         Keep { renew: true, max_extensions: self.max_extensions, max_hold: self.max_hold }

@@ -6,11 +6,14 @@ use super::examine::{bytes, time};
 use super::marker::{self, Shared, Standing};
 use super::resp::{Command, Value};
 use super::verbs::{self, Reading, Strict, read};
-use crate::init::{InitState, Look, MOST_NAMES, Refusal};
+use crate::init::{InitState, Look, Refusal};
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Request, Setting, Verb};
 use crate::runtime::{BoxFuture, wall_us};
 use crate::{Dialect, Error};
+
+/// So many locks of a node are named at the least, if it holds so many.
+const MOST_NAMES: usize = 20;
 
 const INIT: &str = include_str!("lua/init.lua");
 

@@ -20,11 +20,6 @@ fn is_strict(settings: &Settings) -> bool {
     settings.dialect == Dialect::Strict
 }
 
-/// For how long a server that may have forgotten something casts no vote.
-fn quiet(settings: &Settings) -> Duration {
-    settings.max_ttl.saturating_add(settings.clock_margin())
-}
-
 /// The `strict` dialect does without what a server forgets; the `redlock` dialect rests on it.
 pub(super) fn persistence(
     examination: &mut Examination,
@@ -55,7 +50,7 @@ pub(super) fn persistence(
             let text = format!(
                 "it may forget locks when it stops; it casts no vote for {} after that, so that it \
                  does not matter",
-                shown(quiet(settings))
+                shown(marker::quiet(settings))
             );
             examination.ok(CHECK, text);
         }
@@ -112,7 +107,7 @@ pub(super) fn company(examination: &mut Examination, info: &str, settings: &Sett
     if replicas > 0 && is_strict(settings) {
         let text = format!(
             "it has {replicas} replica(s); one that takes its place casts no vote for {}",
-            shown(quiet(settings))
+            shown(marker::quiet(settings))
         );
         examination.ok("replicas", text);
     } else if replicas > 0 {
@@ -158,7 +153,7 @@ pub(super) fn marker(
     }
     let left = match standing {
         Standing::Unmarked if settings.trust_new_nodes => Duration::ZERO,
-        Standing::Unmarked | Standing::OtherStart => quiet(settings),
+        Standing::Unmarked | Standing::OtherStart => marker::quiet(settings),
         Standing::Quiet(left) => left,
         Standing::OtherSettings(_) | Standing::Voting => Duration::ZERO,
     };

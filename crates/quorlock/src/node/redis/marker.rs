@@ -13,6 +13,17 @@ pub(super) fn key(settings: &Settings) -> Vec<u8> {
     [&settings.prefix, KEY].concat()
 }
 
+/// What the clock window takes off the end of each lease.
+pub(super) fn clock_margin(settings: &Settings) -> Duration {
+    let window = settings.clock_behind.saturating_add(settings.clock_ahead);
+    window.saturating_add(settings.clients_apart.saturating_mul(2))
+}
+
+/// For how long a server that may have forgotten something casts no vote.
+pub(super) fn quiet(settings: &Settings) -> Duration {
+    settings.max_ttl.saturating_add(clock_margin(settings))
+}
+
 /// What all clients of a server have to agree on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shared {

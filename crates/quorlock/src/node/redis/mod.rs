@@ -70,9 +70,10 @@ fn capabilities(settings: &Settings) -> Capabilities {
     let base = Duration::from_millis(2);
     match settings.dialect {
         // The clocks of the nodes do not matter, and those of the clients are compared.
-        Dialect::Strict => {
-            Capabilities { drift: Drift { base, per_mille: 10 }, margin: settings.clock_margin() }
-        }
+        Dialect::Strict => Capabilities {
+            drift: Drift { base, per_mille: 10 },
+            margin: marker::clock_margin(settings),
+        },
         // A daemon that slews a clock to the right time may run it 8 % off for a while.
         Dialect::Redlock => {
             Capabilities { drift: Drift { base, per_mille: 100 }, margin: Duration::ZERO }

@@ -51,7 +51,7 @@ impl Strict {
              local MARKER, TRUSTING, KEPT_MS = {}, {}, '{}'\n\
              local RECORD = '^quorlock (%d+) (%d+) (.*)$'\n",
             micros(settings.clock_behind),
-            micros(settings.max_ttl.saturating_add(settings.clock_margin())),
+            micros(marker::quiet(settings)),
             lua_string(&marker::key(settings)),
             settings.trust_new_nodes,
             millis(settings.max_ttl.saturating_add(KEPT)),
