@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 
 const SIMULATE_EXAMPLES: &str = "\
-Runs the lock itself, as it is in this program, against simulated nodes, networks, clocks and
-processes. Each seed is half a minute in which everything goes wrong that the dialect allows, then a
+Runs the lock itself, as it is in this program, against simulated nodes, networks, clocks and \
+processes. Each seed is half a minute in which everything goes wrong that the dialect allows, then a \
 calm in which everybody must get the lock. The same seed gives the same run, every time.
 
-Faults, for --faults: pause, preempt, suspend, kill, wall-jump, cut, lost-reply, split, break, delay,
-slow-node, stop-node, crash; and those that the redlock dialect does not promise to bear:
+Faults, for --faults: pause, preempt, suspend, kill, wall-jump, cut, lost-reply, split, break, delay, \
+slow-node, stop-node, crash; and those that the redlock dialect does not promise to bear: \
 restart-empty, lose-last-second, flush, stale-replica, clock-jump, clock-excursion. Also none.
 
-Scenarios, for --scenario: long-pause, restarts-empty, clock-jumps, lost-reply, three-way-split,
+Scenarios, for --scenario: long-pause, restarts-empty, clock-jumps, lost-reply, three-way-split, \
 partition, slow-minority, suspended-laptop. Each is played in both dialects.
 
 Exit codes:

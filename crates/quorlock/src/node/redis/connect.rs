@@ -35,8 +35,8 @@ pub(super) struct Demands {
 }
 
 /// Reads the marker, and tells whether the server runs scripts.
-const LOOK: &[u8] =
-    b"local seen = redis.pcall('GET', ARGV[1]) return type(seen) == 'string' and seen or ''";
+const LOOK: &[u8] = b"local seen = ARGV[1] ~= '' and redis.pcall('GET', ARGV[1])
+    return type(seen) == 'string' and seen or ''";
 
 /// A connection that has been greeted.
 #[derive(Debug)]
