@@ -39,7 +39,7 @@ Exit codes:
 
 Examples:
   quorlock bench
-  quorlock bench --node redis://a,redis://b,redis://c --time 30s --concurrency 256
+  quorlock bench --node redis://a,redis://b,redis://c --concurrency 256
   quorlock bench --count 1000 --json | jq .many_at_a_time.locks_per_s";
 
 /// Measure what locks on these nodes cost, and say what limits them.
