@@ -18,7 +18,8 @@ partition, slow-minority, suspended-laptop. Each is played in both dialects.
 
 Exit codes:
     0  every promise was kept
-    1  one was not: the seed, what led to it, and the command that replays it are printed
+    1  one was not: the seed, what led to it and the command that replays it are
+       printed
    78  arguments that cannot work
   125  quorlock itself failed
 
