@@ -30,7 +30,7 @@ Commands:
   bench [WHICH] Measure Quorlock beside its peers: latency, throughput, faults, waiting, sqlite,
                 memory, or all; `bench waiting --quick` to try something out
   model [NAME]  Look at every state of the strict protocol, within small bounds; `model --full`
-                goes as far as ten minutes allow, `model heal` checks the cases with that name
+                goes further, in some minutes; `model heal` checks the cases with that name
 
 ARGS of `test` narrow the run. They go to `cargo test`, after the options that are always there
 (all packages unless ARGS name some, all features, no stop at the first failure):
