@@ -32,7 +32,7 @@ Commands:
   bench [WHICH…] Measure Quorlock beside its peers and the limit (all: 20 minutes)
                 `bench command` is `quorlock run` beside `flock`
   model [NAME]  Look at every state of the strict protocol, within small bounds; `model --full`
-                goes as far as ten minutes allow, `model heal` checks the cases with that name
+                goes further, in some minutes; `model heal` checks the cases with that name
   determinism   Simulate some seeds in a debug and in a release build, and compare the traces
 
 ARGS of `test` narrow the run. They go to `cargo test`, after the options that are always there

@@ -26,7 +26,7 @@ pub enum Expected {
 }
 
 /// All cases: those in which the protocol holds, then each rule left out. `full` goes further with
-/// the former, as far as ten minutes on two processors allow.
+/// the former, as far as some five minutes on two processors allow.
 #[must_use]
 pub fn all(full: bool) -> Vec<Case> {
     let mut all = holding(full);

@@ -91,19 +91,18 @@ impl Client {
     #[must_use]
     pub fn divided(&self, sides: &[Side; NODES], now: Time) -> Option<Fence> {
         let largest = sides.iter().map(|side| side.number).max()?;
-        let unconfirmed = match self.phase {
-            Phase::Idle | Phase::Holding { .. } => false,
-            Phase::Asking { .. } => agreed(sides).is_none(),
-            // A vote has come since.
+        let (unconfirmed, fence) = match self.phase {
+            Phase::Idle | Phase::Holding { .. } => return None,
+            Phase::Asking { .. } => (agreed(sides).is_none(), largest),
+            // A vote has come since. One may have gone too, but a fence never becomes smaller.
             Phase::Confirming { fence, .. } => {
-                largest > fence
-                    || sides
-                        .iter()
-                        .any(|side| side.number > 0 && !side.counted && side.under_way.is_none())
+                let open =
+                    |side: &Side| side.number > 0 && !side.counted && side.under_way.is_none();
+                (largest > fence || sides.iter().any(open), largest.max(fence))
             }
         };
         let enough = majority(sides.map(|side| side.lease)) > now;
-        (unconfirmed && enough).then_some(largest)
+        (unconfirmed && enough).then_some(fence)
     }
 
     /// The new deadline, if a majority has answered the extension in time.

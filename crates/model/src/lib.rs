@@ -14,6 +14,21 @@
 //! bound on how much happens. Each rule that a version leaves out ([`Variant`]) is found to be needed
 //! by a shortest run that ends in two holders, or in a fence that does not grow.
 //!
+//! # How to run and read it
+//!
+//! `cargo xtask model` checks every case within small bounds, in seconds; `cargo xtask model --full`
+//! goes further, in some five minutes; `cargo xtask model heal` takes the cases with that in their name.
+//! For each it says how many states there are, how long the longest run was that it followed, and
+//! whether the protocol holds or what was found instead. A run is told step by step, with what each step
+//! changed. Times are ticks. "Node 0 is A's until 3, c = 6" is its record: owner, expiry and largest
+//! number. "A asks; node 0 gave 6 until 3; request of 1 to node 1" is what A knows and what is under way:
+//! the number that node 0 granted it, how long A may believe in that, and a request to node 1 that was
+//! sent at 1 and has not run.
+//!
+//! To read the code, start with the verbs in `node.rs`, then `client.rs` (what may be concluded),
+//! `sending.rs` and `serving.rs` (what is said between the two), `check.rs` (what may happen, and what
+//! must hold) and `cases.rs`.
+//!
 //! # What is modelled
 //!
 //! The verbs of a node (acquire, extend, confirm, release) as one atomic step each; the marker, the
@@ -70,7 +85,8 @@
 //!   if their numbers can be equal; a confirm, which asks for the owner, would find it out.
 //! - **A vote that comes while a fence is being confirmed, with a larger number, does not confirm it.**
 //!   The fence becomes that number, and is confirmed anew. For votes of different times, too.
-//! - **The deadline counts from the votes of those nodes that the fence counts on.**
+//! - **The deadline counts from the votes of those nodes that the fence counts on.** A node that
+//!   confirms a fence, and whose grant was not heard of, counts from the first request of the round.
 //! - **Passing on is safe** with a record that counts from when the waiter's request was seen, if that
 //!   is later than the release, and a window that counts from when it was sent; and if a marker of
 //!   another run forbids it, and a new one empties the queue. A release need not look at the clock.

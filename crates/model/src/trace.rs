@@ -142,11 +142,11 @@ impl World {
             }
         };
         for (node, side) in self.sides(client).iter().enumerate() {
-            if side.number > 0 {
-                add(
-                    &mut text,
-                    format_args!("; node {node} gave {} until {}", side.number, side.lease),
-                );
+            if side.number > 0 && side.lease == 0 {
+                add(&mut text, format_args!("; node {node} gave {}, which is over", side.number));
+            } else if side.number > 0 {
+                let (number, lease) = (side.number, side.lease);
+                add(&mut text, format_args!("; node {node} gave {number} until {lease}"));
             } else if side.lease > 0 {
                 add(&mut text, format_args!("; on node {node} until {}", side.lease));
             }

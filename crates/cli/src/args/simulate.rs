@@ -24,10 +24,10 @@ Exit codes:
   125  quorlock itself failed
 
 Examples:
-  quorlock simulate                                  # 2000 seeds
-  quorlock simulate --minutes 10                     # as many as there is time for
+  quorlock simulate                            # 2000 seeds
+  quorlock simulate --minutes 10               # as many as there is time for
   quorlock simulate --dialect redlock --faults crash,restart-empty,pause
-  quorlock simulate --seed 62 --html run.html        # one seed, as a picture
+  quorlock simulate --seed 62 --html run.html  # one seed, as a picture
   quorlock simulate --scenario long-pause --html pause.html";
 
 /// Run the lock under simulated faults, and draw what happened.

@@ -363,6 +363,11 @@ impl Claim {
         if state.number == 0 { 0 } else { state.number + u64::from(state.turns.left()) }
     }
 
+    /// The nodes whose word the present end of the lease stands on.
+    pub(crate) fn backing(&self) -> NodeSet {
+        locked(&self.state).backing
+    }
+
     /// The number that a majority of the nodes has to confirm before it may be used.
     pub(crate) fn to_confirm(&self) -> Option<u64> {
         (!self.agreed).then(|| self.last_number())

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::core::Stamp;
 use crate::locked::locked;
 use crate::node::{Answer, Failure, Request, Round, Verb};
-use quorlock_protocol::{Confirm, Vote};
+use quorlock_protocol::{Confirm, NodeSet, Vote};
 
 /// Raises the nodes to the number of a claim, where its record still is. Needed when they gave out
 /// different ones.
@@ -16,6 +16,9 @@ use quorlock_protocol::{Confirm, Vote};
 pub(crate) struct ConfirmRound {
     claim: Arc<Claim>,
     number: u64,
+    /// The nodes that the claim's lease stands on: only their word counts. Another may have its record
+    /// from an earlier request, and lose it before the lease ends.
+    backing: NodeSet,
     stamp: Stamp,
     state: Mutex<State>,
 }
@@ -32,7 +35,8 @@ impl ConfirmRound {
         let (claim, core) = (Arc::clone(claim), Arc::clone(&claim.core));
         let round = Confirm::new(core.quorum);
         let state = Mutex::new(State { round, said: Said::default(), waker: None });
-        let round = Arc::new(Self { claim, number, stamp: core.stamp(), state });
+        let (backing, stamp) = (claim.backing(), core.stamp());
+        let round = Arc::new(Self { claim, number, backing, stamp, state });
         core.ask_all(&round);
         round
     }
@@ -69,7 +73,10 @@ impl ConfirmRound {
     fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
         let waker = {
             let mut state = locked(&self.state);
-            let vote = hear(&mut state.said);
+            let vote = match hear(&mut state.said) {
+                Vote::Yes if !self.backing.contains(node) => Vote::Unknown,
+                vote => vote,
+            };
             state.round.vote(node, vote).and_then(|_| state.waker.take())
         };
         if let Some(waker) = waker {

@@ -38,6 +38,10 @@ impl Dialect for Records {
         true
     }
 
+    fn is_quiet(&self, _: &Script<'_>) -> bool {
+        false
+    }
+
     fn read(&self, name: &[u8]) -> Option<Vec<u8>> {
         self.locks.get(name).map(|lock| lock.token.clone())
     }

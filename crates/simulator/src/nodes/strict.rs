@@ -116,6 +116,10 @@ impl Dialect for Records {
         script.micros() >= self.voting(script).0
     }
 
+    fn is_quiet(&self, script: &Script<'_>) -> bool {
+        self.clone().voting(script).0 > script.micros()
+    }
+
     fn read(&self, name: &[u8]) -> Option<Vec<u8>> {
         let lock = self.locks.get(name).filter(|lock| !lock.owner.is_empty());
         lock.map(|lock| lock.owner.clone())

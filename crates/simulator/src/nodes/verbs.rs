@@ -48,6 +48,8 @@ pub(super) trait Records: Default + Clone {
     fn clock_refusal(&self, script: &Script<'_>) -> Option<Refusal>;
     fn vote_refusal(&mut self, script: &Script<'_>) -> Option<Refusal>;
     fn may_pass_on(&mut self, script: &Script<'_>) -> bool;
+    /// Whether it casts no vote. Only a look.
+    fn is_quiet(&self, script: &Script<'_>) -> bool;
     /// The holder's token, even if its time is over.
     fn read(&self, name: &[u8]) -> Option<Vec<u8>>;
     fn is_live(&self, name: &[u8], script: &Script<'_>) -> bool;
@@ -121,7 +123,8 @@ impl<R: Records> Keys<R> {
                     return Err(refusal);
                 }
                 let (text, ttl_ms) = (token.text(), millis(*ttl));
-                if holds(self, &text) && self.records.is_live(name, script) {
+                let counts = heal.is_some() || !self.records.is_quiet(script);
+                if holds(self, &text) && self.records.is_live(name, script) && counts {
                     let number = self.records.keep(name, ttl_ms, script);
                     return Ok(Answer::Granted { number });
                 }

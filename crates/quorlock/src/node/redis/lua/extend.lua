@@ -16,8 +16,10 @@ local owner, err = read(KEYS[1])
 if err then
   return err
 end
--- Whoever may still count on an extension has a record that has not ended.
-if owner == ARGV[1] and is_live() then
+-- Whoever may still count on an extension has a record that has not ended. One that came back from an
+-- old file may be another's by right: on a server that casts no vote it counts only for whose lease there
+-- has not run out.
+if owner == ARGV[1] and is_live() and (ARGV[3] ~= '' or quarantine_ms() == 0) then
   return keep(KEYS[1], ARGV[1], ARGV[2])
 end
 if ARGV[3] == '' then
