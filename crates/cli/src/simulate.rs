@@ -17,6 +17,8 @@ use crate::{stderr, stdout};
 
 /// A promise was not kept.
 const BROKEN: u8 = exit::ERRORS_FOUND;
+/// So many seeds are named for each promise.
+const SHOWN_SEEDS: usize = 50;
 /// So many seeds are run between two looks at the time.
 const BATCH: u64 = 200;
 
@@ -170,9 +172,15 @@ fn report(plan: &Simulate, summary: &Summary) -> Result<u8, Failed> {
         stdout::write(&text)?;
         return Ok(0);
     };
-    let _ = writeln!(text, "NOT every promise was kept, in {} seeds:", summary.bad_seeds);
+    let _ = writeln!(text, "NOT every promise was kept, in {} seeds:", summary.bad_seeds.len());
     for (invariant, count) in &summary.violations {
-        let _ = writeln!(text, "  {invariant}: {count}");
+        let in_seeds = summary.bad_seeds.iter().filter(|(_, broken)| broken.contains(invariant));
+        let mut seeds: Vec<_> = in_seeds.map(|(seed, _)| seed.to_string()).collect();
+        if seeds.len() > SHOWN_SEEDS {
+            seeds.truncate(SHOWN_SEEDS);
+            seeds.push("…".to_owned());
+        }
+        let _ = writeln!(text, "  {invariant}: {count}, in the seeds {}", seeds.join(", "));
     }
     let _ = writeln!(text, "\nseed {}, with no more faults than it takes:", first.setup.seed);
     for line in first.story() {

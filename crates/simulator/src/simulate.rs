@@ -1,6 +1,6 @@
 //! Many seeds, on all cores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,8 +86,8 @@ pub struct Summary {
     pub refused_writes: u64,
     /// How often each promise was not kept.
     pub violations: BTreeMap<Invariant, u64>,
-    /// In how many seeds.
-    pub bad_seeds: u64,
+    /// In which seeds, and which promises in each.
+    pub bad_seeds: BTreeMap<u64, BTreeSet<Invariant>>,
     /// The lowest of them, with no more faults than it takes.
     pub first: Option<Box<Outcome>>,
 }
@@ -141,11 +141,11 @@ impl Summary {
         }
         for violation in &outcome.violations {
             *self.violations.entry(violation.invariant).or_default() += 1;
+            self.bad_seeds.entry(outcome.setup.seed).or_default().insert(violation.invariant);
         }
         if outcome.violations.is_empty() {
             return;
         }
-        self.bad_seeds += 1;
         let lowest = self.first.as_ref().map_or(u64::MAX, |first| first.setup.seed);
         if outcome.setup.seed < lowest {
             self.first = Some(Box::new(outcome));
@@ -160,7 +160,7 @@ impl Summary {
         self.acquisitions += more.acquisitions;
         self.stale_writes += more.stale_writes;
         self.refused_writes += more.refused_writes;
-        self.bad_seeds += more.bad_seeds;
+        self.bad_seeds.extend(more.bad_seeds);
         for (class, count) in more.faults {
             *self.faults.entry(class).or_default() += count;
         }
