@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::trace::{What, Written};
+use crate::trace::{Entry, What, Written};
 
 /// A write on its way.
 #[derive(Debug, Clone, Copy)]
@@ -13,47 +13,90 @@ pub(crate) struct Write {
     pub(crate) fence: Option<u64>,
 }
 
-/// What was written for each lock.
+/// The highest fence that was seen for each lock.
 #[derive(Debug, Default)]
-pub(crate) struct Store {
-    /// The highest fence that was seen, by lock.
-    fences: BTreeMap<u8, u64>,
-    /// The latest holder who wrote, by lock: windows are numbered in the order in which they open.
-    latest: BTreeMap<u8, u32>,
-}
+pub(crate) struct Store(BTreeMap<u8, u64>);
 
 impl Store {
-    /// A write arrives. Both take note of it.
+    /// A write arrives. Whether it is late shows only when all is over: see [`mark_late`].
     pub(crate) fn apply(&mut self, write: &Write) -> What {
         let Write { window, name, sent, fence } = *write;
-        let highest = self.fences.entry(name).or_default();
+        let highest = self.0.entry(name).or_default();
         let accepted = fence.is_none_or(|fence| fence >= *highest);
         if accepted {
             *highest = fence.unwrap_or_default().max(*highest);
         }
-        let latest = self.latest.entry(name).or_default();
-        let stale = window < *latest;
-        *latest = window.max(*latest);
-        What::Written(Written { window, name, sent, fence, accepted, stale })
+        What::Written(Written { window, name, sent, fence, accepted, stale: false })
+    }
+}
+
+/// Marks the writes that come after one of a later holder, in a trace that is in the order of time.
+pub(crate) fn mark_late(entries: &mut [Entry]) {
+    // When the holder of each window came. What one owner takes twice is held once.
+    let mut came: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut holdings: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut latest: BTreeMap<u8, usize> = BTreeMap::new();
+    for (index, entry) in entries.iter_mut().enumerate() {
+        match &mut entry.what {
+            // One that was over before its holder heard of it has no place in the order of time.
+            What::Opened(opened) if opened.until > entry.at => {
+                let first = *holdings.entry(opened.holding).or_insert(index);
+                came.insert(opened.window, first);
+            }
+            What::Written(Written { window, name, stale, .. }) => {
+                let Some(writer) = came.get(window).copied() else { continue };
+                let last = latest.entry(*name).or_insert(writer);
+                *stale = writer < *last;
+                *last = writer.max(*last);
+            }
+            _ => {}
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::{Opened, Trace};
 
     #[test]
-    fn a_late_write_is_refused_by_its_fence_and_by_nothing_else() {
+    fn a_write_with_a_lower_fence_is_refused() {
         let mut store = Store::default();
-        let mut write =
-            |window, fence| match store.apply(&Write { window, name: 0, sent: 0, fence }) {
-                What::Written(Written { accepted, stale, .. }) => (accepted, stale),
-                other => panic!("{other:?}"),
-            };
-        assert_eq!(write(1, Some(10)), (true, false));
-        assert_eq!(write(2, Some(11)), (true, false));
-        assert_eq!(write(1, Some(10)), (false, true));
-        assert_eq!(write(2, Some(11)), (true, false), "the holder writes again");
-        assert_eq!(write(1, None), (true, true), "without a fence nothing can be checked");
+        let mut accepted = |fence| match store.apply(&Write { window: 1, name: 0, sent: 0, fence })
+        {
+            What::Written(Written { accepted, .. }) => accepted,
+            other => panic!("{other:?}"),
+        };
+        assert!(accepted(Some(10)));
+        assert!(accepted(Some(11)));
+        assert!(!accepted(Some(10)));
+        assert!(accepted(Some(11)), "the holder writes again");
+        assert!(accepted(None), "without a fence nothing can be checked");
+    }
+
+    #[test]
+    fn a_write_after_one_of_a_later_holder_is_late() {
+        let opened = |window, holding, until| {
+            let (process, name, fence, heeds) = (0, 0, None, false);
+            What::Opened(Opened { window, process, name, holding, until, fence, heeds })
+        };
+        let written = |window| {
+            let (name, sent, fence, accepted, stale) = (0, 0, None, true, false);
+            What::Written(Written { window, name, sent, fence, accepted, stale })
+        };
+        let is_late = |whats: &[What]| {
+            let entries = whats.iter().zip(1..).map(|(what, at)| Entry { at, what: *what });
+            let trace = Trace::of(entries.collect());
+            let last = trace.entries().last().expect("there are some").what;
+            matches!(last, What::Written(Written { stale: true, .. }))
+        };
+        let (first, second) = (opened(1, 1, 99), opened(2, 2, 99));
+        assert!(is_late(&[first, second, written(2), written(1)]));
+        assert!(!is_late(&[first, second, written(1), written(2)]));
+        assert!(!is_late(&[first, second, written(1)]), "the later one has written nothing yet");
+        let again = opened(2, 1, 99);
+        assert!(!is_late(&[first, again, written(2), written(1)]), "both are of one holder");
+        let over = opened(2, 2, 1);
+        assert!(!is_late(&[first, over, written(2), written(1)]), "it was over before it began");
     }
 }

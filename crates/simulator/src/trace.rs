@@ -2,6 +2,8 @@
 
 use std::hash::{Hash, Hasher};
 
+use crate::store::mark_late;
+
 /// All that happened in one run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
@@ -236,6 +238,7 @@ impl Trace {
         // What a process does after it stood still for a while was noted before what others did
         // meanwhile.
         entries.sort_by_key(|entry| entry.at);
+        mark_late(&mut entries);
         Self { entries }
     }
 

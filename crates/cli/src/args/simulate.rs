@@ -27,6 +27,7 @@ Examples:
   quorlock simulate                            # 2000 seeds
   quorlock simulate --minutes 10               # as many as there is time for
   quorlock simulate --dialect redlock --faults crash,restart-empty,pause
+  quorlock simulate --by-fault --seeds 200     # which fault breaks which dialect
   quorlock simulate --seed 62 --html run.html  # one seed, as a picture
   quorlock simulate --scenario long-pause --html pause.html";
 
@@ -66,9 +67,17 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["seeds", "minutes", "nodes", "clients", "dialect", "faults"])]
     pub(crate) scenario: Option<String>,
 
+    /// Run the seeds with each fault alone, in both dialects, and print a table
+    #[arg(long, conflicts_with_all = ["seed", "minutes", "scenario", "dialect", "faults", "html", "svg"])]
+    pub(crate) by_fault: bool,
+
     /// Draw it into this file: the scenario, the one seed, or the first that breaks a promise
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+
+    /// The same as one SVG file, without the words
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 /// The dialects, as they are written.

@@ -46,7 +46,9 @@ fn a_scenario_is_played_in_both_dialects_and_drawn() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("picture.html");
     let path = file.to_str().expect("a path");
-    let output = simulate(&["--scenario", "restarts-empty", "--html", path]);
+    let picture = folder.path().join("picture.svg");
+    let svg = picture.to_str().expect("a path");
+    let output = simulate(&["--scenario", "restarts-empty", "--html", path, "--svg", svg]);
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     let (redlock, strict) = text.split_once("strict:").expect("both");
@@ -56,6 +58,24 @@ fn a_scenario_is_played_in_both_dialects_and_drawn() {
     );
     let page = fs::read_to_string(&file).expect("a page");
     assert_eq!(page.matches("<svg ").count(), 2);
+    let picture = fs::read_to_string(&picture).expect("a picture");
+    assert_eq!(picture.matches("<svg ").count(), 3, "both, in a frame");
+    assert!(picture.contains("every promise was kept") && picture.contains("process 1 holds"));
+}
+
+#[test]
+fn each_fault_alone_shows_what_breaks_which_dialect() {
+    let output = simulate(&["--by-fault", "--seeds", "4", "--nodes", "3", "--clients", "3"]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let columns = |fault: &str| {
+        let line = text.lines().find(|line| line.starts_with(fault)).expect("a line for each");
+        (line[18..46].trim().to_owned(), line[46..].to_owned())
+    };
+    assert_eq!(columns("crash"), ("0".to_owned(), "0".to_owned()), "{text}");
+    let (strict, redlock) = columns("restart-empty");
+    assert!(redlock.contains("I1 exclusion"), "{text}");
+    assert_eq!(strict, "0", "{text}");
 }
 
 #[test]

@@ -1,31 +1,16 @@
 //! I3: a store that checks fences accepts no stale write.
 
-use std::collections::BTreeMap;
-
 use super::{Invariant, Violation};
 use crate::trace::{Trace, What, Written};
 
 pub(super) fn check(trace: &Trace) -> Vec<Violation> {
     let mut found = Vec::new();
-    // In which order the holders of each lock came.
-    let mut order: BTreeMap<u32, (usize, u32)> = BTreeMap::new();
-    let mut latest: BTreeMap<u8, (usize, u32)> = BTreeMap::new();
-    for (index, entry) in trace.entries().iter().enumerate() {
-        match entry.what {
-            // One that was over before its holder heard of it has no place in the order of time.
-            What::Opened(opened) if opened.until > entry.at => {
-                order.insert(opened.window, (index, opened.holding));
-            }
-            What::Written(Written { window, name, fence: Some(_), accepted: true, .. }) => {
-                let Some(writer) = order.get(&window).copied() else { continue };
-                let last = latest.entry(name).or_insert(writer);
-                if writer.0 < last.0 && writer.1 != last.1 {
-                    let text = format!("a write of window {window} after one of a later holder");
-                    found.push(Violation { invariant: Invariant::Store, at: entry.at, text });
-                }
-                *last = writer.max(*last);
-            }
-            _ => {}
+    for entry in trace.entries() {
+        if let What::Written(written) = entry.what
+            && let Written { window, fence: Some(_), accepted: true, stale: true, .. } = written
+        {
+            let text = format!("a write of window {window} after one of a later holder");
+            found.push(Violation { invariant: Invariant::Store, at: entry.at, text });
         }
     }
     found

@@ -1,13 +1,15 @@
 //! `quorlock simulate`: the lock under simulated faults.
 
+mod by_fault;
+
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use quorlock_simulator::{
     Dialect, FaultClass, Options, Outcome, SCENARIOS, Scenario, Summary, html, run, scenario,
-    simulate as run_seeds,
+    simulate as run_seeds, svg,
 };
 
 use crate::args::{DialectArg, SimulateArgs};
@@ -27,6 +29,7 @@ pub(crate) struct Simulate {
     what: What,
     options: Options,
     html: Option<PathBuf>,
+    svg: Option<PathBuf>,
 }
 
 enum What {
@@ -34,6 +37,7 @@ enum What {
     Seed(u64),
     Seeds,
     Minutes(u64),
+    ByFault,
 }
 
 impl Simulate {
@@ -50,9 +54,10 @@ impl Simulate {
             (Some(name), _, _) => What::Scenario(named(&name)?),
             (None, Some(seed), _) => What::Seed(seed),
             (None, None, Some(minutes)) => What::Minutes(minutes),
+            (None, None, None) if args.by_fault => What::ByFault,
             (None, None, None) => What::Seeds,
         };
-        Ok(Self { what, options, html: args.html })
+        Ok(Self { what, options, html: args.html, svg: args.svg })
     }
 }
 
@@ -80,14 +85,15 @@ fn named(name: &str) -> Result<&'static Scenario, Failed> {
 /// Simulates, and returns the code to exit with.
 pub(crate) fn simulate(plan: &Simulate) -> Result<u8, Failed> {
     match plan.what {
-        What::Scenario(scenario) => play(scenario, plan.html.as_deref()),
+        What::Scenario(scenario) => play(plan, scenario),
+        What::ByFault => by_fault::table(&plan.options),
         What::Seed(seed) => one(plan, seed),
         What::Seeds => many(plan, None),
         What::Minutes(minutes) => many(plan, Some(Duration::from_secs(60 * minutes))),
     }
 }
 
-fn play(scenario: &Scenario, file: Option<&Path>) -> Result<u8, Failed> {
+fn play(plan: &Simulate, scenario: &Scenario) -> Result<u8, Failed> {
     let (redlock, strict) = (scenario.play(Dialect::Redlock), scenario.play(Dialect::Strict));
     let mut text = format!("{}\n{}\n", scenario.title, scenario.about);
     for (name, outcome) in [("redlock", &redlock), ("strict", &strict)] {
@@ -98,7 +104,7 @@ fn play(scenario: &Scenario, file: Option<&Path>) -> Result<u8, Failed> {
         };
     }
     stdout::write(&text)?;
-    draw(file, scenario.title, scenario.about, &[("redlock", &redlock), ("strict", &strict)])?;
+    draw(plan, scenario.title, scenario.about, &[("redlock", &redlock), ("strict", &strict)])?;
     Ok(if strict.violations.is_empty() { 0 } else { BROKEN })
 }
 
@@ -213,20 +219,23 @@ fn draw_seed(plan: &Simulate, outcome: &Outcome) -> Result<(), Failed> {
     let title = format!("Seed {}", outcome.setup.seed);
     let about = format!("Replay it: {}", replay(&plan.options, outcome.setup.seed));
     let name = plan.options.dialect.name();
-    draw(plan.html.as_deref(), &title, &about, &[(name, outcome)])
+    draw(plan, &title, &about, &[(name, outcome)])
 }
 
 fn draw(
-    file: Option<&Path>,
+    plan: &Simulate,
     title: &str,
     about: &str,
     runs: &[(&str, &Outcome)],
 ) -> Result<(), Failed> {
-    let Some(file) = file else { return Ok(()) };
-    fs::write(file, html(title, about, runs)).map_err(|error| {
-        let text = format!("{} cannot be written: {error}", file.display());
-        Failed::new(exit::OWN_FAILURE, text)
-    })?;
-    stderr::say(format_args!("drawn into {}", file.display()));
+    let page = plan.html.iter().map(|file| (file, html(title, about, runs)));
+    let picture = plan.svg.iter().map(|file| (file, svg(title, runs)));
+    for (file, drawn) in page.chain(picture) {
+        fs::write(file, drawn).map_err(|error| {
+            let text = format!("{} cannot be written: {error}", file.display());
+            Failed::new(exit::OWN_FAILURE, text)
+        })?;
+        stderr::say(format_args!("drawn into {}", file.display()));
+    }
     Ok(())
 }
