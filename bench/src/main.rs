@@ -19,6 +19,7 @@ mod order;
 mod own;
 mod peers;
 mod report;
+mod rounds;
 mod sqlite;
 mod stats;
 mod systems;
@@ -108,6 +109,10 @@ fn main() -> Result<()> {
         Some("growth") => {
             let run = alone()?;
             run.finish(&growth::compare(&run)?)
+        }
+        Some("rounds") => {
+            let run = alone()?;
+            run.finish(&rounds::compare(&run)?)
         }
         Some("waiting") => waiting::compare(&alone()?),
         Some("waiting-check") => waiting::check(&alone()?),

@@ -8,8 +8,17 @@ use crate::debian;
 use crate::project::{Project, run};
 
 /// All benchmarks, in the order in which they run.
-const ALL: [&str; 8] =
-    ["latency", "throughput", "contended", "faults", "growth", "waiting", "sqlite", "memory"];
+const ALL: [&str; 9] = [
+    "latency",
+    "throughput",
+    "contended",
+    "faults",
+    "growth",
+    "rounds",
+    "waiting",
+    "sqlite",
+    "memory",
+];
 
 /// Those that run with client and servers on one core: between two cores the time that a sleeping
 /// core takes to wake up would be most of what is measured.

@@ -47,12 +47,13 @@ WHICH of `bench` is all, or some of:
   contended     one name that 16 or 64 waiters want, in one process or four
   faults        one of five nodes hung, two of five dead
   growth        what a lock costs while many are held, and after a million names (Quorlock only)
+  rounds        how often one round trip is enough, with nobody else and with 16 processes (the same)
   waiting       who is next, on nodes that are further away (Quorlock and rslock)
   sqlite        locks in one file, beside what the file alone costs
   memory        what held locks and waiters need of it (Quorlock and rslock)
 The first four run beside locks of other languages, which are installed into the target folder; what
 cannot be installed is named with the reason. `--quick` tries it out in four minutes. `--save` writes
-the first five to docs/performance as JSON and as charts; nothing else is ever written there.
+the first six to docs/performance as JSON and as charts; nothing else is ever written there.
 
 The last line of `test` is the summary: `N passed, N failed, N skipped`.
 ";

@@ -184,3 +184,37 @@ fn without_fences_there_is_no_number_that_could_pass_for_one() {
     let number = locker.lock("x").acquire().expect("free").fence();
     unreachable!("{number} is no number");
 }
+
+/// The first two nodes grant a lock with different numbers, before the third has been heard of: its lease
+/// stands on them. A majority of the nodes does not make the number sure if one of those two is missing.
+#[tokio::test(start_paused = true)]
+async fn a_number_is_confirmed_by_the_nodes_that_the_lease_stands_on() {
+    for silent in [false, true] {
+        let world = StillWorld::new();
+        let [first, second, third] = &world.nodes[..] else { panic!("three nodes") };
+        let ahead = VirtualTime::new(SystemTime::now() + Duration::from_secs(3_600));
+        let alone = Locker::builder().with_nodes([Arc::clone(second) as Arc<dyn Node>]);
+        let alone = alone.runtime(Arc::new(ahead)).connect().await.expect("a locker");
+        let high = alone.lock("x").await.expect("free");
+        let number = high.fence();
+        high.release().await.expect("released");
+
+        third.hang(true);
+        if silent {
+            // It is still to answer this one.
+            let node = Arc::clone(first);
+            first.at_next(Asked::Acquire, move || node.hang(true));
+        }
+        let node = Arc::clone(third);
+        second.at_next(Asked::Confirm, move || node.hang(false));
+        let taken = world.locker().await.try_lock("x").await;
+        for node in &world.nodes {
+            assert!(node.asked().contains(&Asked::Confirm));
+        }
+        if silent {
+            taken.expect_err("one of the two");
+        } else {
+            assert!(taken.expect("both of them").fence() > number);
+        }
+    }
+}

@@ -10,8 +10,9 @@ use crate::duration;
 
 const BENCH_EXAMPLES: &str = "\
 Takes and releases locks that nobody else wants, first many at a time, then one at a time, and says what \
-the nodes can do and what stands in the way of more. The locks have names of their own, and nothing is \
-left of them, also after Ctrl-C. It loads the nodes as much as it can: mind who else uses them. Where a \
+the nodes can do and what stands in the way of more. The locks have names of their own, as many \
+as are taken at a time. Nothing is left of them, also after Ctrl-C, but the last number of each name, for a \
+day. It loads the nodes as much as it can: mind who else uses them. Where a \
 user may only touch certain keys, give a NAME that starts like them.
 
 It tells:

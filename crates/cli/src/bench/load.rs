@@ -81,14 +81,15 @@ impl Shared {
     }
 
     async fn work(&self, task: u16) {
-        for serial in 0_u64.. {
+        // The same name again and again: in the strict dialect, a node keeps its last number for a day.
+        let mut name = self.prefix.clone();
+        name.extend(format!(":{task}").as_bytes());
+        loop {
             let over = self.start.elapsed() >= self.time || self.begun.get() >= self.count;
             if over || self.control.is_stopped() {
                 return;
             }
             self.begun.set(self.begun.get() + 1);
-            let mut name = self.prefix.clone();
-            name.extend(format!(":{task}:{serial}").as_bytes());
             if let Err(error) = self.cycle(&name).await {
                 self.note(&error);
                 // Nodes that refuse at once would be asked without a pause.

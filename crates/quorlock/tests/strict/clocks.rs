@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use quorlock::node::FailureKind;
 use quorlock::{Dialect, Error, Loss};
-use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
+use quorlock_testkit::{RedisServer, eventually_async as eventually};
 
-use crate::world::{TTL, World, assert_both_hold, is_held};
+use crate::world::{TTL, World, assert_both_hold, is_held, server_us};
 use crate::{BOTH, NAME};
 
 /// Far beyond the window, in either direction.
@@ -127,15 +127,4 @@ async fn clocks_that_jump_within_the_window() {
 #[tokio::test]
 async fn clocks_that_run_fast_within_the_window() {
     the_window_is_used_up(|server| server.clock().rate(2.5)).await;
-}
-
-fn server_us(server: &RedisServer) -> u64 {
-    let Reply::Array(parts) = server.command(&["TIME"]) else { panic!("no time") };
-    let number = |part: &Reply| match part {
-        Reply::Bulk(Some(digits)) => {
-            String::from_utf8_lossy(digits).parse::<u64>().expect("a number")
-        }
-        other => panic!("{other:?}"),
-    };
-    number(&parts[0]) * 1_000_000 + number(&parts[1])
 }

@@ -14,6 +14,7 @@ mod healing;
 mod late;
 #[path = "../logs/mod.rs"]
 mod logs;
+mod one_clock;
 mod quarantine;
 mod rights;
 mod running_full;

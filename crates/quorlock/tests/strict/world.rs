@@ -1,7 +1,7 @@
 //! Three servers, and clients whose clocks move with theirs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use quorlock::node::{self, ClientId, Node};
@@ -40,18 +40,23 @@ impl World {
         options: impl Fn(RedisServerBuilder) -> RedisServerBuilder,
     ) -> Self {
         let world = Self::unused(dialect, options);
-        let builder = world.builder().trust_new_nodes(true).nodes(world.urls());
+        world.mark(world.builder()).await;
+        world
+    }
+
+    /// Lets servers that nobody has used yet be marked by a client like all others.
+    pub(crate) async fn mark(&self, builder: Builder) {
+        let builder = builder.trust_new_nodes(true).nodes(self.urls());
         let first = builder.connect().await.expect("servers that are up");
         let guard = first.try_lock("marks").await.expect("free");
         guard.release().await.expect("released");
         first.shutdown().await;
-        if dialect == Dialect::Strict {
+        if self.dialect == Dialect::Strict {
             eventually("all servers are marked", async || {
-                world.servers.iter().all(|server| marker(server).is_some())
+                self.servers.iter().all(|server| marker(server).is_some())
             })
             .await;
         }
-        world
     }
 
     /// Three servers that nobody has used yet.
@@ -60,7 +65,8 @@ impl World {
         options: impl Fn(RedisServerBuilder) -> RedisServerBuilder,
     ) -> Self {
         let server = || options(RedisServer::builder().own_clock()).start();
-        let time = Arc::new(Time { real: TokioRuntime::current(), passed_ms: AtomicU64::new(0) });
+        let (real, passed_ms) = (TokioRuntime::current(), AtomicU64::new(0));
+        let time = Arc::new(Time { real, stopped: OnceLock::new(), passed_ms });
         Self { dialect, servers: (0..3).map(|_| server()).collect(), time }
     }
 
@@ -77,7 +83,12 @@ impl World {
             .clock_window(BEHIND, AHEAD)
             .node_limit(Duration::from_secs(2))
             .connect_limit(DEADLINE)
-            .runtime(Arc::clone(&self.time) as Arc<dyn Runtime>)
+            .runtime(self.time())
+    }
+
+    /// The time of all clients.
+    pub(crate) fn time(&self) -> Arc<dyn Runtime> {
+        Arc::clone(&self.time) as Arc<dyn Runtime>
     }
 
     /// A client of all three servers.
@@ -93,6 +104,20 @@ impl World {
         let locker = self.builder().nodes(urls).connect().await.expect("two of three");
         let guard = locker.try_lock(NAME).fixed().await.expect("free");
         Holder { guard, _locker: locker, _away: away }
+    }
+
+    /// Stops all clocks at the same moment, to the millisecond. From here on time only passes by hand.
+    pub(crate) fn stop_clocks(&self) {
+        for server in &self.servers {
+            server.clock().rate(0.0);
+        }
+        let at_us = server_us(&self.servers[0]);
+        for server in &self.servers {
+            let behind_us = i64::try_from(at_us).expect("a time") - server_us(server).cast_signed();
+            server.clock().jump_ms(behind_us / 1_000);
+        }
+        let wall = SystemTime::UNIX_EPOCH + Duration::from_micros(at_us);
+        self.time.stopped.set((self.time.real.now(), wall)).expect("only once");
     }
 
     /// One server by itself, spoken to by hand.
@@ -121,7 +146,7 @@ impl World {
         (settings.clock_behind, settings.clock_ahead) = (BEHIND, AHEAD);
         (settings.node_limit, settings.connect_limit) = (Duration::from_secs(2), DEADLINE);
         change(&mut settings);
-        let runtime = Arc::clone(&self.time) as Arc<dyn Runtime>;
+        let runtime = self.time();
         let client = ClientId::random(&*runtime);
         let nodes = node::open([url], &settings, &runtime, client);
         let node = nodes.expect("a good URL").remove(0);
@@ -168,10 +193,12 @@ pub(crate) fn assert_both_hold(first: &Guard, second: Result<Guard, Error>) {
     assert!(first.is_held() && second.is_held(), "they hold it one after the other");
 }
 
-/// The time of the clients: what the machine says, and what was made to pass besides.
+/// The time of the clients: what the machine says, or said when it was stopped, and what was made to
+/// pass besides.
 #[derive(Debug)]
 struct Time {
     real: TokioRuntime,
+    stopped: OnceLock<(Moment, SystemTime)>,
     passed_ms: AtomicU64,
 }
 
@@ -183,11 +210,13 @@ impl Time {
 
 impl Runtime for Time {
     fn now(&self) -> Moment {
-        self.real.now().after(self.passed())
+        let now = self.stopped.get().map_or_else(|| self.real.now(), |stopped| stopped.0);
+        now.after(self.passed())
     }
 
     fn wall(&self) -> SystemTime {
-        self.real.wall() + self.passed()
+        let wall = self.stopped.get().map_or_else(|| self.real.wall(), |stopped| stopped.1);
+        wall + self.passed()
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
@@ -201,6 +230,18 @@ impl Runtime for Time {
     fn random(&self, bytes: &mut [u8]) {
         self.real.random(bytes);
     }
+}
+
+/// What a server's clock shows.
+pub(crate) fn server_us(server: &RedisServer) -> u64 {
+    let Reply::Array(parts) = server.command(&["TIME"]) else { panic!("no time") };
+    let number = |part: &Reply| match part {
+        Reply::Bulk(Some(digits)) => {
+            String::from_utf8_lossy(digits).parse::<u64>().expect("a number")
+        }
+        other => panic!("{other:?}"),
+    };
+    number(&parts[0]) * 1_000_000 + number(&parts[1])
 }
 
 /// What is stored under a key, if it is a text.
