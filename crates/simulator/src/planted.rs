@@ -36,6 +36,8 @@ pub enum Planted {
     NoQuarantine,
     /// A release begins the time in which a server casts no votes, by a clock that nobody compares.
     ReleaseMarks,
+    /// The same by a clock that is compared: with when it was first sent.
+    ReleaseBegins,
     /// A server that was emptied begins the time in which it casts no votes with any request, be it one
     /// from before.
     EmptiedBeginsAtOnce,
@@ -47,7 +49,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::DeadlineFromReply,
         Self::GrantFromArrival,
         Self::ReleaseUnchecked,
@@ -63,6 +65,7 @@ impl Planted {
         Self::MarkerByPresence,
         Self::NoQuarantine,
         Self::ReleaseMarks,
+        Self::ReleaseBegins,
         Self::EmptiedBeginsAtOnce,
         Self::HealUnguarded,
         Self::ClientSeesJumps,

@@ -163,6 +163,15 @@ fn a_release_that_begins_the_quarantine_by_a_wrong_clock_is_caught_within_60_see
     is_caught(Planted::ReleaseMarks, with(strict(60), &faults), &[Invariant::Records]);
 }
 
+/// One that is sent again after a reconnection is older than the server's start, and by a clock that is as
+/// far behind it seems to be in time. Rare: one seed in four thousand.
+#[test]
+fn a_release_that_begins_the_quarantine_by_an_old_request_is_caught_at_seed_8611() {
+    let options = Options::new(8_611..8_612, Dialect::Strict);
+    is_caught(Planted::ReleaseBegins, options.clone(), &[Invariant::Records]);
+    assert!(caught(&options, &[Invariant::Records]).is_none(), "without it, nothing is wrong");
+}
+
 /// A request that was held up on its way, and a clock that is as far behind. Rare: one seed in a
 /// thousand or two.
 #[test]

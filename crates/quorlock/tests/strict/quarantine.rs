@@ -83,6 +83,28 @@ async fn a_release_does_not_begin_it_while_the_clock_is_wrong() {
     }
 }
 
+/// One that is sent again after a reconnection may be older than the server's start, and seem to be in time
+/// by a clock that is as far behind.
+#[tokio::test]
+async fn a_release_does_not_begin_it_by_a_right_clock_either() {
+    let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
+    let server = &world.servers[0];
+    let client = world.waiting_client(&server.url(), |_| {}).await;
+    let node = Arc::clone(client.node());
+    let (holder, waiter) = (owner(NAME), client.waiter(NAME, 1));
+    assert!(holder.acquire(&node, TTL).is_done().await);
+    waiter.wait(New(1), TTL).queued().await;
+    let before = marker(server).expect("it has been in use");
+    server.restart();
+    answers_again(&node).await;
+    assert!(holder.release(&node).is_done().await);
+    assert_eq!(marker(server), Some(before), "of the start before");
+    assert!(waiter.seen().await.is_none(), "it is free, and was passed on to nobody");
+    let asked = waiter.wait(New(1), TTL).answer().await;
+    assert!(matches!(asked, Answer::Failed(_)), "{asked:?}");
+    assert!(marker(server).is_some_and(|now| now.contains(&server.run_id())), "now it has begun");
+}
+
 /// Whoever is next in the queue would get a vote that may be another's.
 #[tokio::test]
 async fn a_release_passes_nothing_on_while_the_clock_is_wrong() {

@@ -109,11 +109,16 @@ impl Dialect for Records {
     }
 
     fn may_pass_on(&mut self, script: &Script<'_>) -> bool {
-        let checked = !script.has(Planted::ReleaseMarks);
-        if checked && self.clock_refusal(script).is_some() {
+        if script.has(Planted::ReleaseMarks) {
+            return script.micros() >= self.voting(script).0;
+        }
+        if self.clock_refusal(script).is_some() {
             return false;
         }
-        script.micros() >= self.voting(script).0
+        if script.has(Planted::ReleaseBegins) {
+            return script.micros() >= self.voting(script).0;
+        }
+        !self.is_quiet(script)
     }
 
     fn is_quiet(&self, script: &Script<'_>) -> bool {

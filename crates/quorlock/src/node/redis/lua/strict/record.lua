@@ -119,12 +119,13 @@ local function vote_refusal()
 end
 
 -- A release has no vote of its own to cast. But whom it passes the lock on to gets one, and none is cast by
--- a clock that cannot be relied upon: the time without votes would begin or end too early by it.
+-- a clock that cannot be relied upon. Nor does the time without votes begin with it: it is sent again after
+-- a reconnection, and may so be older than this start of the server.
 local function may_pass_on()
   if clock_refusal() then
     return false
   end
-  local from, others = voting()
+  local from, others = voting(true)
   return not others and now() >= from
 end
 
