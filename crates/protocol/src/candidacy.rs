@@ -9,6 +9,11 @@ use crate::{MAX_NODES, Moment, NodeSet, Number, Numbers, Quorum, Terms};
 /// waits for longer asks again in time, though nothing else is to be expected.
 const KEPT_LEASES: u32 = 2;
 const KEPT_AT_LEAST: Duration = Duration::from_secs(2);
+/// Whoever has a part of the nodes, and has offered it in vain, offers it again after this part of a TTL,
+/// then after twice as long and so on: a ticket that stands before ours may have come later than the offer.
+const FIRST_OFFER: u32 = 64;
+/// But not less often than this.
+const LAST_OFFER: u32 = 4;
 
 /// One candidate's standing on all nodes, from its first ticket to a majority.
 ///
@@ -17,7 +22,8 @@ const KEPT_AT_LEAST: Duration = Duration::from_secs(2);
 ///      ▲             │
 ///      │             ├─ a majority granted ───────────────▶ Won, if it lasts long enough
 ///      │             ├─ numbers differ ─▶ ask those below with the highest: all sort alike
-///      │             ├─ a minority granted ─▶ yield it to whoever stands before us there
+///      │             ├─ a minority granted ─▶ yield it to whoever stands before us there,
+///      │             │                        now and then again while nothing comes of it
 ///      │             └─ otherwise rest: until word of a grant, or T
 ///      └──────────────────────────────────────┘
 /// ```
@@ -44,6 +50,9 @@ pub struct Candidacy {
     last_sent: Moment,
     /// Whether what was granted has been offered to others since.
     yielded: bool,
+    /// How often that was done since it has had a part of the nodes, and when it was last.
+    offers: u32,
+    offered_at: Moment,
     /// Where our tickets stand, by what the nodes have said so far; zero if they have said nothing.
     number: u64,
 }
@@ -119,6 +128,8 @@ impl Candidacy {
             asked_at: Moment::default(),
             last_sent: Moment::default(),
             yielded: false,
+            offers: 0,
+            offered_at: Moment::default(),
             number: 0,
         }
     }
@@ -133,12 +144,17 @@ impl Candidacy {
         self.pending = self.pending.union(nodes);
         if yielding {
             self.yielded = true;
+            self.offers = self.offers.saturating_add(1);
+            self.offered_at = sent;
             for (_, node) in self.nodes.iter_mut().enumerate().filter(|(n, _)| nodes.contains(*n)) {
                 *node = OnNode { stand: Stand::Unknown, number: 0, yielded_at: sent };
             }
         } else if nodes.len() == self.quorum.nodes() {
             self.yielded = false;
             self.asked_at = sent;
+            if self.votes() == 0 {
+                self.offers = 0;
+            }
         }
         sent
     }
@@ -254,7 +270,15 @@ impl Candidacy {
         let free_at = &mut free_at[..queued];
         free_at.sort_unstable();
         let kept = terms.ttl.saturating_mul(KEPT_LEASES).max(KEPT_AT_LEAST);
-        Step::Until(free_at[missing - 1].min(self.asked_at.after(kept)))
+        let until = free_at[missing - 1].min(self.asked_at.after(kept));
+        Step::Until(if granted == 0 { until } else { until.min(self.next_offer(terms)) })
+    }
+
+    /// When to ask all nodes once more, and to offer again what they have granted.
+    fn next_offer(&self, terms: &Terms) -> Moment {
+        let doublings = self.offers.saturating_sub(1).min(FIRST_OFFER.ilog2());
+        let rest = (terms.ttl / FIRST_OFFER).saturating_mul(1 << doublings);
+        self.offered_at.after(rest.min(terms.ttl / LAST_OFFER))
     }
 
     /// The sending of the oldest request that the best majority of grants stands on.

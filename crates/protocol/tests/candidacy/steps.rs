@@ -141,7 +141,7 @@ fn what_is_about_to_end_is_renewed_first_and_once() {
     candidate.ask(set(&[0, 1]), true, 90);
     candidate.done(0, 90);
     candidate.rules.missed(1);
-    assert_eq!(candidate.step(91), Step::Until(at(110)));
+    assert_eq!(candidate.step(91), Step::Until(after_offer(90, 64)));
 }
 
 #[test]
@@ -193,10 +193,15 @@ fn tickets_that_differ_are_settled_on_the_highest_number() {
     assert_eq!(candidate.step(2), yields(set(&[0])));
 }
 
+/// So much of a TTL after it was offered.
+fn after_offer(offered: u64, part: u32) -> Moment {
+    at(offered).after(TERMS.ttl / part)
+}
+
 #[test]
 fn a_minority_is_offered_to_others_once_for_each_look() {
     let mut candidate = Candidate::of(3);
-    for look in [0, 10] {
+    for (look, part) in [(0, 64), (10, 32), (20, 16), (30, 8), (50, 4), (90, 4)] {
         candidate.ask_all(look);
         candidate.done(0, look);
         candidate.queued(1, look);
@@ -206,13 +211,23 @@ fn a_minority_is_offered_to_others_once_for_each_look() {
         assert_eq!(candidate.rules.votes(), 0, "it does not count any more");
         assert_eq!(candidate.step(look + 1), Step::Pending);
         candidate.done(0, look + 1);
-        // Nobody stood before us. Either of the others is enough.
-        assert_eq!(candidate.step(look + 1), Step::Until(at(look + 60)));
+        // Nobody stood before us. One who does may come later, but hardly so after many offers.
+        let again = after_offer(look + 1, part);
+        assert_eq!(candidate.step(look + 1), Step::Until(again));
         // To look at some nodes only is no reason to offer it again.
         candidate.ask(set(&[1]), false, look + 2);
         candidate.queued(1, look + 2);
-        assert_eq!(candidate.step(look + 2), Step::Until(at(look + 60)));
+        assert_eq!(candidate.step(look + 2), Step::Until(again));
     }
+    // Whoever had nothing meanwhile begins anew.
+    candidate.ask_all(200);
+    (0..3).for_each(|node| candidate.queued(node, 200));
+    candidate.ask_all(210);
+    candidate.done(0, 210);
+    (1..3).for_each(|node| candidate.queued(node, 210));
+    candidate.ask(set(&[0]), true, 211);
+    candidate.done(0, 211);
+    assert_eq!(candidate.step(211), Step::Until(after_offer(211, 64)));
 }
 
 #[test]
@@ -299,7 +314,9 @@ fn it_rests_until_a_majority_can_be_free() {
     candidate.rules.granted(1, at(0), 1);
     candidate.ask(set(&[1]), true, 2);
     candidate.done(1, 2);
-    assert_eq!(candidate.step(2), Step::Until(at(40)));
+    let long = Terms { ttl: Duration::from_secs(10_000), ..TERMS };
+    assert_eq!(candidate.rules.step(&long, Duration::ZERO, at(2)), Step::Until(at(40)));
+    assert_eq!(candidate.step(2), Step::Until(after_offer(2, 64)), "or until it is offered again");
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! A request that arrives late is not looked at: whoever sent it may have stopped counting on it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quorlock::Dialect;
+use quorlock::node::TicketNumber::New;
 use quorlock::node::{Answer, FailureKind};
+use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock_testkit::conformance::owner;
 use quorlock_testkit::{Proxy, eventually_async as eventually};
 
-use crate::world::{TTL, World, is_held, scripts_run};
+use crate::world::{TTL, World, is_held, marker, scripts_run};
 use crate::{BOTH, NAME};
 
 /// How late a request may be in the test of the network.
@@ -79,4 +82,29 @@ async fn a_server_that_stood_still_has_kept_its_vote() {
             assert!(first.guard.is_held() && is_held(&world.servers[1]));
         }
     }
+}
+
+/// Between the look at the clock and the sending a thread may stand still, while others connect again.
+#[tokio::test]
+async fn one_from_before_a_restart_does_not_begin_the_time_without_votes() {
+    let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
+    let server = &world.servers[0];
+    let client = world.waiting_client(&server.url(), |_| {}).await;
+    let node = Arc::clone(client.node());
+    let before = (TokioRuntime::current().now(), marker(server));
+    server.restart();
+    eventually("the server answers", async || {
+        matches!(owner("looked at").inspect(&node).answer().await, Answer::Seen(_))
+    })
+    .await;
+    let waiter = client.waiter(NAME, 1);
+    let late = waiter.owner().wait_sent_at(before.0, &node, TTL, waiter.ticket(New(1)));
+    match late.answer().await {
+        Answer::Failed(why) => assert_eq!(why.kind(), FailureKind::Unreachable, "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(marker(server), before.1);
+    let asked = waiter.wait(New(1), TTL).answer().await;
+    assert!(matches!(asked, Answer::Failed(_)), "{asked:?}");
+    assert_ne!(marker(server), before.1, "that one was sent in time");
 }

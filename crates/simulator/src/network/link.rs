@@ -47,6 +47,8 @@ struct LinkState {
     /// The connection before, and the start of the server that it was to.
     before: Option<(ConnId, u64)>,
     run_id: u64,
+    /// When it was last greeted by the server.
+    greeted: Moment,
     /// The word that an emptied server wants to hear again; zero for none.
     word: u64,
     failures: u32,
@@ -102,6 +104,7 @@ impl Link {
                 conn: None,
                 before: None,
                 run_id: 0,
+                greeted: Moment::default(),
                 word: 0,
                 failures: 0,
                 alarm: Moment::MAX,
@@ -174,6 +177,9 @@ impl Link {
         let owed = request.is_owed(since);
         let mut state = self.state();
         let why = match &state.phase {
+            Phase::Up if since < state.greeted && !owed => {
+                Some(failure(FailureKind::Unreachable, "connected to anew meanwhile"))
+            }
             Phase::Up if owed || state.overdue == 0 => None,
             Phase::Up => Some(failure(FailureKind::Unreachable, "has not answered for a while")),
             Phase::New | Phase::Connecting => {
@@ -323,6 +329,7 @@ impl Link {
             let mut state = self.state();
             state.phase = Phase::Up;
             (state.run_id, state.word) = (run_id, word);
+            state.greeted = now;
             state.alarm = Moment::MAX;
             state.failures = 0;
             let parked = std::mem::take(&mut state.parked);

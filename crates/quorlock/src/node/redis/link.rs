@@ -47,6 +47,8 @@ pub(super) struct Link {
 
 pub(super) struct State {
     pub(super) phase: Phase,
+    /// When it was last greeted by the server.
+    greeted: Moment,
     pub(super) dialect: Dialect,
     /// Bytes that are still to be written.
     pub(super) out: Vec<u8>,
@@ -109,6 +111,7 @@ impl Link {
             limit: setting.settings.node_limit,
             state: Mutex::new(State {
                 phase: Phase::New,
+                greeted: Moment::default(),
                 dialect,
                 out: Vec::new(),
                 waiting: VecDeque::new(),
@@ -156,6 +159,12 @@ impl Link {
         let owed = request.is_owed(since);
         let mut state = self.state();
         let why = match &state.phase {
+            // Its caller stood still before this. The server may have been started since, and must not
+            // reckon by a time of day from before: what it has forgotten may be later than that.
+            Phase::Up(_) if since < state.greeted && !owed => {
+                let text = "was connected to anew while this was about to be sent";
+                Some(Failure::new(FailureKind::Unreachable, text))
+            }
             Phase::Up(_) if owed || state.overdue == 0 && state.waiting.len() < BACKLOG => None,
             Phase::Up(_) => Some(self.not_answering(&state, FailureKind::Unreachable)),
             Phase::New => Some(Failure::new(FailureKind::Unreachable, "not connected yet")),
@@ -206,6 +215,7 @@ impl Link {
         // Only the session can seal what goes over TLS.
         state.phase = Phase::Up(connected.tls.is_none().then(|| Arc::clone(&connected.write)));
         let now = self.now();
+        state.greeted = now;
         let parked = std::mem::take(&mut state.parked);
         let (owed, moot): (Vec<_>, Vec<_>) =
             parked.into_iter().partition(|parked| parked.call.request().is_owed(now));
