@@ -130,6 +130,11 @@ pub enum Step {
 }
 
 impl Setup {
+    /// How long a node casts no vote that may have forgotten some.
+    pub(crate) fn quarantine(&self) -> Duration {
+        self.max_ttl + self.dialect.margin()
+    }
+
     /// The run of a seed: three or five nodes, two to four clients, thirty seconds of all faults that
     /// the dialect allows.
     #[must_use]

@@ -34,6 +34,8 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
     // When nobody held the lock any more, and whether it is the one that is asked for.
     let mut names: BTreeMap<u32, u8> = BTreeMap::new();
     let mut free_since: Option<u64> = None;
+    // From when on each node casts votes.
+    let mut votes_from = vec![0; setup.nodes];
     for entry in trace.entries() {
         match entry.what {
             What::Opened(Opened { window, name, .. }) => {
@@ -50,7 +52,13 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
             What::Closed { window } if names.get(&window) == Some(&0) => {
                 let waited = asking.values().any(|since| *since + SECOND / 10 < entry.at);
                 let quiet = entry.at > calm + RECONNECTED && asking.len() + 1 >= setup.clients;
-                free_since = (waited && quiet).then_some(entry.at);
+                let mut from = votes_from.clone();
+                from.sort_unstable();
+                let majority_from = from[setup.nodes / 2];
+                free_since = (waited && quiet).then_some(entry.at.max(majority_from));
+            }
+            What::Quarantined { node, .. } => {
+                votes_from[usize::from(node)] = entry.at + setup.quarantine().as_nanos() as u64;
             }
             What::Asks(process) => {
                 asking.insert(process, entry.at);
@@ -130,5 +138,21 @@ mod tests {
         };
         assert!(handed(6_250).is_empty());
         assert_eq!(handed(6_251).len(), 1);
+    }
+
+    #[test]
+    fn nobody_is_late_while_the_nodes_cast_no_votes() {
+        let handed = |quiet: u8| {
+            let quarantined = |node| (5_500, What::Quarantined { node, until: 0 });
+            let mut entries = vec![(0, What::Calm), (1, opened(1)), (5_000, What::Asks(0))];
+            entries.extend((0..quiet).map(quarantined));
+            entries.push((6_000, What::Closed { window: 1 }));
+            entries.extend([(7_600, opened(2)), (7_600, What::Got(0))]);
+            found(&entries).len()
+        };
+        let setup = Setup::new(1, Dialect::Redlock);
+        let minority = u8::try_from((setup.nodes - 1) / 2).expect("a few");
+        assert_eq!(handed(minority), 1, "a majority casts votes");
+        assert_eq!(handed(minority + 1), 0);
     }
 }

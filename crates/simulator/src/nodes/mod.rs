@@ -133,7 +133,7 @@ impl Server {
             Dialect::Strict => Data::Strict(Keys::of(strict::Records::marked(run_id))),
         };
         let history = forgets.then(|| VecDeque::from([(0, data.clone())]));
-        let quiet = setup.max_ttl + setup.dialect.margin();
+        let quiet = setup.quarantine();
         let (planted, up) = (setup.planted, true);
         Self { clock, up, stopped: 0, slow: 0, run_id, data, history, planted, quiet }
     }
