@@ -47,7 +47,7 @@ WHICH of `bench` is all, or some of:
   contended     one name that 16 or 64 waiters want, in one process or four
   faults        one of five nodes hung, two of five dead
   growth        what a lock costs while many are held, and after a million names (Quorlock only)
-  rounds        how often one round trip is enough, with nobody else and with 16 processes (the same)
+  rounds        how often one round trip is enough, alone and among 16 processes (Quorlock only)
   waiting       who is next, on nodes that are further away (Quorlock and rslock)
   sqlite        locks in one file, beside what the file alone costs
   memory        what held locks and waiters need of it (Quorlock and rslock)

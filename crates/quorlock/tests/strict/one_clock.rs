@@ -51,12 +51,15 @@ impl Stage {
     async fn first(&self) -> Locker {
         let urls = self.world.servers[..2].iter().map(RedisServer::url);
         let builder = self.builder().nodes(urls.chain([self.away.url()]));
-        builder.connect().await.expect("two of three")
+        let locker = builder.connect().await.expect("two of three");
+        self.world.reached_by(&locker, |reached| reached == [true, true, false]).await;
+        locker
     }
 
     /// Another client asks for the lock. If it does not get it, nothing of it is left.
     async fn another(&self) -> Result<Guard, Error> {
         let locker = self.builder().nodes(self.world.urls()).connect().await.expect("all three");
+        self.world.all_reached_by(&locker).await;
         let taken = locker.try_lock(NAME).await;
         if taken.is_err() {
             locker.shutdown().await;

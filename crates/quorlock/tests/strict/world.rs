@@ -48,6 +48,7 @@ impl World {
     pub(crate) async fn mark(&self, builder: Builder) {
         let builder = builder.trust_new_nodes(true).nodes(self.urls());
         let first = builder.connect().await.expect("servers that are up");
+        self.all_reached_by(&first).await;
         let guard = first.try_lock("marks").await.expect("free");
         guard.release().await.expect("released");
         first.shutdown().await;
