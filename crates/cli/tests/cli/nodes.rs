@@ -145,10 +145,12 @@ impl Record {
         let record = text.strip_prefix("quorlock ").unwrap_or_else(|| panic!("no record: {text}"));
         let (number, rest) = record.split_at(16);
         let (state, rest) = rest.split_at(1);
-        let (token, end) = rest.split_once(' ').expect("a token, or nothing in its place");
-        let mut end = end.split(' ').map(|text| text.parse::<u64>().expect("a number"));
-        let mut end = || end.next().expect("seconds, microseconds and the TTL");
-        let expiry_us = end() * 1_000_000 + end() + end() * 1_000;
+        let mut rest = rest.rsplitn(4, ' ');
+        let mut number_from_behind =
+            || -> u64 { rest.next().and_then(|text| text.parse().ok()).expect("a number") };
+        let ttl_us = number_from_behind() * 1_000;
+        let expiry_us = ttl_us + number_from_behind() + number_from_behind() * 1_000_000;
+        let token = rest.next().expect("a token, or nothing in its place");
         let is_held = matches!(state, " " | "+") && expiry_us > time_us(server);
         let number = number.parse().expect("a number");
         is_held.then(|| Self { number, expiry_us, token: token.to_owned() })

@@ -49,7 +49,7 @@ impl Strict {
         let constants = format!(
             "local BEHIND_US, AHEAD_US, QUIET_US = {}, {ahead_us}, {}\n\
              local MARKER, TRUSTING, KEPT_MS = {}, {}, '{}'\n\
-             local RECORD = '^quorlock (%d+)([ +=-])(%S*) (%d+) (%d+) (%d+)$'\n",
+             local RECORD = '^quorlock (%d+)([ +=-])(.*) (%d+) (%d+) (%d+)$'\n",
             micros(settings.clock_behind),
             micros(marker::quiet(settings)),
             lua_string(&marker::key(settings)),
