@@ -64,9 +64,12 @@ async fn a_strict_record_has_its_number_its_end_and_its_token_in_one_key() {
     let locker = strict(&server).await;
     let guard = locker.try_lock("orders/42").await.expect("free");
     let record = text(&server, "orders/42");
-    let [word, number, end, token]: [&str; 4] =
-        record.split(' ').collect::<Vec<_>>().try_into().expect("four parts");
-    let [number, end]: [u64; 2] = [number, end].map(|digits| digits.parse().expect("digits"));
+    let [word, number, token, end @ ..]: [&str; 6] =
+        record.split(' ').collect::<Vec<_>>().try_into().expect("six parts");
+    assert_eq!(number.len(), 16);
+    let number: u64 = number.parse().expect("digits");
+    let [seconds, micros, ttl_ms]: [u64; 3] = end.map(|digits| digits.parse().expect("digits"));
+    let end = seconds * 1_000_000 + micros + ttl_ms * 1_000;
     assert_eq!(word, "quorlock");
     // The numbers up to the last one are this process's.
     assert!(number >= guard.fence() && number < guard.fence() + 1_000, "{number}");
@@ -80,9 +83,29 @@ async fn a_strict_record_has_its_number_its_end_and_its_token_in_one_key() {
     assert!(text(&server, ":quorlock:node").starts_with(&format!("{} 30000000 ", server.run_id())));
 
     guard.release().await.expect("released");
-    assert_eq!(text(&server, "orders/42"), format!("quorlock {number} 0 "), "the number stays");
+    let free = text(&server, "orders/42");
+    assert!(free.starts_with(&format!("quorlock {number}-")), "the number stays: {free}");
     assert_goes(&server, "orders/42", [DAY_MS - 30_000, DAY_MS + 30_000]);
     assert!(taken_and_released(&locker, "orders/42").await > number);
+}
+
+/// Only then a release has to look for a queue.
+#[tokio::test]
+async fn a_strict_record_says_whether_somebody_may_wait() {
+    let server = RedisServer::start();
+    let (first, second) = (strict(&server).await, strict(&server).await);
+    let state = || char::from(text(&server, "asked").as_bytes()[25]);
+    let guard = first.try_lock("asked").await.expect("free");
+    assert_eq!(state(), ' ');
+    let waiter = tokio::spawn(second.lock("asked").wait(DEADLINE).into_future());
+    quorlock_testkit::eventually_async("it queues", async || state() == '+').await;
+    guard.extend().await.expect("extended");
+    assert_eq!(state(), '+', "it still waits");
+    guard.release().await.expect("released");
+    let guard: Guard = waiter.await.expect("no panic").expect("passed on");
+    assert_eq!(state(), ' ', "nobody is left");
+    guard.release().await.expect("released");
+    assert_eq!(state(), '-');
 }
 
 #[tokio::test]
@@ -106,7 +129,7 @@ async fn the_number_that_lies_on_a_server_is_always_exceeded() {
     let far_ahead: u64 = 5_000_000_000_000_000;
     let server = RedisServer::start();
     let (first, second) = (strict(&server).await, strict(&server).await);
-    server.command(&["SET", "ahead", &format!("quorlock {far_ahead} 0 ")]);
+    server.command(&["SET", "ahead", &format!("quorlock {far_ahead}- 0 0 0")]);
     let before = taken_and_released(&first, "ahead").await;
     assert!(before > far_ahead);
     assert!(taken_and_released(&second, "ahead").await > before);
@@ -186,9 +209,11 @@ async fn a_strict_lock_leaves_alone_what_is_no_lock() {
     let locker = strict(&server).await;
     server.command(&["LPUSH", "list", "job"]);
     server.command(&["SET", "text", &"x".repeat(100_000)]);
-    server.command(&["SET", "near", &format!("quorlock 1 0 {}", "x".repeat(100_000))]);
-    for (name, says) in [("list", "not a lock"), ("text", "100000 bytes"), ("near", "100013 bytes")]
-    {
+    server.command(&["SET", "near", &format!("quorlock 1 {} 0 0 0", "x".repeat(100_000))]);
+    // A free lock but for its first word.
+    server.command(&["SET", "alike", "somebody 1700000000000000- 0 0 0"]);
+    let says = [("list", "not a lock"), ("text", "100000 bytes"), ("near", "100017 bytes")];
+    for (name, says) in says.into_iter().chain([("alike", "32 bytes")]) {
         for lock in [locker.try_lock(name), locker.lock(name).wait(DEADLINE)] {
             let error = lock.await.expect_err("no lock");
             let Error::Node { failure, .. } = &error else { panic!("{error:?}") };

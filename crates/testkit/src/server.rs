@@ -176,7 +176,7 @@ impl RedisServer {
             for _, key in ipairs(redis.call('KEYS', '*')) do
               local value = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
               local past = key:match(':quorlock:fence$') or key:match(':quorlock:node$')
-                or value:match('^quorlock %d+ 0 $')
+                or value:match('^quorlock %d+[=-]')
               if not past then kept = kept + 1 end
             end
             return kept";

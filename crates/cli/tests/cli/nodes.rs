@@ -142,19 +142,24 @@ impl Record {
             Reply::Bulk(text) => String::from_utf8(text?).expect("a record is a text"),
             other => panic!("no record: {other:?}"),
         };
-        let mut parts = text.splitn(4, ' ');
-        assert_eq!(parts.next(), Some("quorlock"), "no record: {text}");
-        let mut number = || parts.next().and_then(|text| text.parse().ok()).expect("a number");
-        let (number, expiry_us) = (number(), number());
-        let token = parts.next().expect("a token, or nothing in its place").to_owned();
-        let is_held = !token.is_empty() && expiry_us > time_us(server);
-        is_held.then_some(Self { number, expiry_us, token })
+        let record = text.strip_prefix("quorlock ").unwrap_or_else(|| panic!("no record: {text}"));
+        let (number, rest) = record.split_at(16);
+        let (state, rest) = rest.split_at(1);
+        let mut rest = rest.rsplitn(4, ' ');
+        let mut number_from_behind =
+            || -> u64 { rest.next().and_then(|text| text.parse().ok()).expect("a number") };
+        let ttl_us = number_from_behind() * 1_000;
+        let expiry_us = ttl_us + number_from_behind() + number_from_behind() * 1_000_000;
+        let token = rest.next().expect("a token, or nothing in its place");
+        let is_held = matches!(state, " " | "+") && expiry_us > time_us(server);
+        let number = number.parse().expect("a number");
+        is_held.then(|| Self { number, expiry_us, token: token.to_owned() })
     }
 
     /// Makes the lock that of somebody, for longer than any test runs.
     pub(crate) fn write(server: &RedisServer, key: &str, token: &str) {
-        let expiry_us = time_us(server) + 600_000_000;
-        let record = format!("quorlock 1 {expiry_us} {token}");
+        let now_s = time_us(server) / 1_000_000;
+        let record = format!("quorlock {:016} {token} {now_s} 0 600000", 1);
         assert_eq!(server.command(&["SET", key, &record]), Reply::Simple("OK".into()));
     }
 

@@ -28,7 +28,7 @@ fn number(server: &RedisServer, dialect: Dialect) -> u64 {
     let number = match dialect {
         Dialect::Strict => {
             let record = text(server, NAME).expect("a record");
-            record.split(' ').nth(1).expect("a number").to_owned()
+            record.get(9..25).expect("a number").to_owned()
         }
         _ => text(server, &format!("{NAME}:quorlock:fence")).expect("a number"),
     };

@@ -260,7 +260,10 @@ pub(crate) fn marker(server: &RedisServer) -> Option<String> {
 
 /// Whether somebody holds the lock there, by what is stored.
 pub(crate) fn is_held(server: &RedisServer) -> bool {
-    text(server, NAME).is_some_and(|record| !record.ends_with(" 0 "))
+    let is_free = |record: &str| {
+        record.starts_with("quorlock ") && matches!(record.as_bytes().get(25), Some(b'-' | b'='))
+    };
+    text(server, NAME).is_some_and(|record| !is_free(&record))
 }
 
 /// How many scripts the server has run.

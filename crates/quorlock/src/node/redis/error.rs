@@ -26,7 +26,7 @@ pub(super) fn rejected(error: &[u8]) -> Failure {
         "WRONGPASS" => (FailureKind::Unfit, "check user and password in the URL"),
         "NOPERM" => (
             FailureKind::Unfit,
-            "give the user these rights: +hello +info +client|kill +select +set +get +del +pttl \
+            "give the user these rights: +hello +info +client|kill +select +set +setrange +get +del +pttl \
              +pexpire +type +time +eval +evalsha +script|load, for waiting in turn also +subscribe \
              +publish +zadd +zcard +zrange +zscore +zpopmin +zrem +hset +hget +hdel &quorlock:inbox:*, for \
              lists +scan +getrange, and the keys of the locks with all that start like them, as in ~NAME*; \

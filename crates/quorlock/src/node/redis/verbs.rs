@@ -49,7 +49,7 @@ impl Strict {
         let constants = format!(
             "local BEHIND_US, AHEAD_US, QUIET_US = {}, {ahead_us}, {}\n\
              local MARKER, TRUSTING, KEPT_MS = {}, {}, '{}'\n\
-             local RECORD = '^quorlock (%d+) (%d+) (.*)$'\n",
+             local RECORD = '^quorlock (%d+)([ +=-])(.*) (%d+) (%d+) (%d+)$'\n",
             micros(settings.clock_behind),
             micros(marker::quiet(settings)),
             lua_string(&marker::key(settings)),
@@ -224,7 +224,9 @@ impl Dialect {
             Verb::Acquire { token, ttl, proposal } => {
                 let (least, block) = numbers(proposal);
                 let command = script(&scripts.acquire, 4, out).arg(&token.text());
-                (command.number(millis(ttl)).number(least).number(block), Sent::Ours)
+                // As text it is what the server stores, unless it knows a higher one.
+                let last = least.saturating_add(block.saturating_sub(1));
+                (command.number(millis(ttl)).number(last).number(block), Sent::Ours)
             }
             Verb::Confirm { token, number } => {
                 (script(&scripts.confirm, 2, out).arg(&token.text()).number(number), Sent::Ours)

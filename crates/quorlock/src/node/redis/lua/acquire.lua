@@ -3,7 +3,7 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  our token
 -- ARGV[2]  how long to keep the record, in ms
--- ARGV[3]  the least number for us
+-- ARGV[3]  the least that the last of our numbers may be
 -- ARGV[4]  how many numbers we want; 0 for none
 -- Replies  n >= 0  it is ours, and our last number is n
 --          -1      another has it
@@ -12,4 +12,6 @@ local refusal = vote_refusal()
 if refusal then
   return refusal
 end
-return take_if_free(KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]))
+local block = tonumber(ARGV[4])
+local least = tonumber(ARGV[3]) - math.max(block, 1) + 1
+return take_if_free(KEYS[1], ARGV[1], ARGV[2], least, block)

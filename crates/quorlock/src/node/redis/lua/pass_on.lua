@@ -29,12 +29,15 @@ local function pass_on(lock, me, next)
     local head = redis.pcall('ZPOPMIN', queue)
     local token = head[1]
     if not token then
+      left_in_queue(head.err and head or 0)
       drop(lock)
       return false, head.err and head
     end
     local waiters = lock .. ':quorlock:waiters'
     local waiter = redis.pcall('HGET', waiters, token)
     redis.pcall('HDEL', waiters, token)
+    local others = redis.pcall('ZCARD', queue)
+    left_in_queue(others)
     if token == me then
       return me
     end
@@ -45,7 +48,6 @@ local function pass_on(lock, me, next)
       -- Before the word, which must not get out if this fails.
       local number =
         take(lock, token, ttl, math.max(next, tonumber(least)), tonumber(block), seen)
-      local others = redis.pcall('ZCARD', queue)
       if type(others) == 'table' then
         others = 0
       end
@@ -66,6 +68,7 @@ end
 -- Lets go of a lock: it is passed on, or free if there is nobody, or nobody may have it now.
 local function let_go(lock, me, next)
   local waiting = redis.pcall('ZCARD', lock .. ':quorlock:queue')
+  left_in_queue(waiting)
   if type(waiting) == 'table' or waiting == 0 or not may_pass_on() then
     return drop(lock)
   end

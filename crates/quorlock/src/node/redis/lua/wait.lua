@@ -67,6 +67,7 @@ end
 
 local place = take_place()
 if owner and owner ~= me and is_live() then
+  queued_behind(lock)
   return {place, owner, left_ms(lock)}
 end
 local keep_ms = owner == me and math.max(ttl_ms, left_ms(lock)) or ttl_ms

@@ -1,6 +1,7 @@
 -- The common case of acquire.lua in the `redlock` dialect, in one piece: each function that is made costs
--- as much as a command. What is not common falls through to the record of the dialect and acquire.lua,
--- which stand behind it and do the same step by step.
+-- as much as a command, and so does each number that is written as text. What is not common falls
+-- through to the record of the dialect and acquire.lua, which stand behind it and do the same step by
+-- step.
 --
 -- Keys, arguments and replies are those of acquire.lua.
 local fence, block = KEYS[1] .. ':quorlock:fence', tonumber(ARGV[4])
@@ -9,7 +10,11 @@ if block > 0 and type(last) ~= 'table' then
   if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
     return -1
   end
-  local number = math.max((last or 0) + 1, tonumber(ARGV[3])) + block - 1
-  redis.call('SET', fence, string.format('%.0f', number), 'PX', '86400000')
+  local number, text = tonumber(ARGV[3]), ARGV[3]
+  if last and last + block > number then
+    number = last + block
+    text = string.format('%.0f', number)
+  end
+  redis.call('SET', fence, text, 'PX', '86400000')
   return number
 end

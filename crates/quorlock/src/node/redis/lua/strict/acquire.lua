@@ -1,26 +1,31 @@
 -- The common case of acquire.lua in the `strict` dialect, in one piece: each function that is made costs
--- as much as a command. Whatever is not common falls through to the record of the dialect and
+-- as much as a command, and so does each long number that is written as text, and a new text of some
+-- length half as much. Whatever is not common falls through to the record of the dialect and
 -- acquire.lua, which stand behind it and do the same step by step.
 --
 -- Keys, arguments and replies are those of acquire.lua, and of record.lua.
 local time = redis.call('TIME')
 local now, sent = time[1] * 1000000 + time[2], tonumber(ARGV[5])
 local id, marker = ARGV[6], redis.call('GET', MARKER)
-if now >= sent - BEHIND_US and now <= sent + AHEAD_US
-  and marker and marker:sub(1, #id) == id and (tonumber(marker:sub(#id + 1)) or now + 1) <= now then
-  local record = redis.pcall('GET', KEYS[1])
-  local number, expiry, owner = 0, 0, ''
+if now >= sent - BEHIND_US and now <= sent + AHEAD_US and marker
+  and marker:find(id, 1, true) == 1 and (tonumber(marker:sub(#id + 1)) or now + 1) <= now then
+  local record, number, last = redis.pcall('GET', KEYS[1]), 0, tonumber(ARGV[3])
   if record then
-    number, expiry, owner = (type(record) == 'string' and record or ''):match(RECORD)
+    record = type(record) == 'string' and record or ''
+    -- One that is free, with nobody in its queue: '-' stands behind its number.
+    number = record:byte(26) == 45 and record:find('quorlock ', 1, true) == 1
+      and tonumber(record:sub(10, 25))
   end
-  if number and #owner <= 1024 then
-    if owner ~= '' and tonumber(expiry) > now then
+  if number and number < last and number + ARGV[4] <= last and #ARGV[3] == 16 then
+    redis.call('SET', KEYS[1], 'quorlock ' .. ARGV[3] .. ' ' .. ARGV[1] .. ' ' .. time[1] .. ' '
+      .. time[2] .. ' ' .. ARGV[2], 'PX', KEPT_MS)
+    return last
+  end
+  if not number then
+    local _, state, owner, seconds, micros, ttl_ms = record:match(RECORD)
+    if owner and owner ~= '' and #owner <= 1024 and (state == ' ' or state == '+')
+      and seconds * 1000000 + micros + ttl_ms * 1000 > now then
       return -1
     end
-    number = math.max(number + 1, tonumber(ARGV[3])) + math.max(ARGV[4], 1) - 1
-    expiry = now + ARGV[2] * 1000
-    redis.call('SET', KEYS[1], string.format('quorlock %.0f %.0f %s', number, expiry, ARGV[1]),
-      'PX', KEPT_MS)
-    return number
   end
 end

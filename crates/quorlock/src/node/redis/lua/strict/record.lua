@@ -1,9 +1,14 @@
 -- The record of a lock in the `strict` dialect. Stands before the verbs.
 --
---   LOCK            a string: "quorlock NUMBER EXPIRY_US TOKEN". The expiry is on this server's clock,
---                   and is compared by the verbs alone: the server's own expiry of the key is a day
---                   later, and only clears away what nobody uses. A free lock has no token; its number
---                   stays. Numbers follow the clock, so that any new one is higher a day later
+--   LOCK            a string: "quorlock NUMBER TOKEN SECONDS MICROS TTL_MS". It ends TTL_MS after that
+--                   moment of this server's clock, which is written as TIME tells it. The end is
+--                   compared by the verbs alone: the server's own expiry of the key is a day later, and
+--                   only clears away what nobody uses. The number has 16 digits, so that the byte
+--                   behind it has a place of its own, and says how the lock is:
+--                     ' ' held    '+' held, and somebody may stand in its queue
+--                     '-' free    '=' free, and somebody may stand in its queue
+--                   The number of a free one stays. Numbers follow the clock, so that any new one is
+--                   higher a day later
 --   PREFIX:quorlock:node  a string: "RUN_ID MAX_TTL_US AHEAD_US FROM_US". Which start of this server has
 --                   been voting, for which clients, and from when on. Any other start, or none, may
 --                   have forgotten votes: then this one casts none until everything it may have
@@ -16,7 +21,7 @@
 -- QUIET_US   how long to cast no vote if the marker is of another start, or there is none
 -- TRUSTING   whether a server without a marker is new, and has nothing to forget
 -- KEPT_MS    when the server may clear a record away, in ms from its last use: a day after any lease
--- RECORD     the pattern of a record
+-- RECORD     the pattern of a record, with all its parts
 --
 -- The last arguments of each call say when it was sent, and over which connection:
 -- ARGV[#ARGV - 1]  the client's time of day then, in us
@@ -130,7 +135,7 @@ local function may_pass_on()
 end
 
 -- What lies on the server, of the one lock that the script is about.
-local number, expiry, owner = 0, 0, ''
+local number, expiry, owner, waited = 0, 0, '', false
 
 -- The holder's token, even if its time is over, or false; and an error if the key holds something else.
 local function read(lock)
@@ -139,20 +144,24 @@ local function read(lock)
     return false, record
   end
   if record then
-    local c, x, token = record:match(RECORD)
+    local c, state, token, seconds, micros, ttl_ms = record:match(RECORD)
     -- No token is so long, and a text of any size would fill the connection.
     if not c or #token > 1024 then
       local what = record:sub(1, 3) == 'ql:' and 'a lock of the redlock dialect'
         or 'a string of ' .. #record .. ' bytes that is no lock of this dialect'
       return false, redis.error_reply('WRONGTYPE it holds ' .. what)
     end
-    number, expiry, owner = tonumber(c), tonumber(x), token
+    number, expiry = tonumber(c), seconds * 1000000 + micros + ttl_ms * 1000
+    owner = (state == ' ' or state == '+') and token or ''
+    waited = state == '+' or state == '='
   end
   return owner ~= '' and owner
 end
 
 local function write(lock)
-  local record = string.format('quorlock %.0f %.0f %s', number, expiry, owner)
+  local state = owner ~= '' and (waited and '+' or ' ') or (waited and '=' or '-')
+  local record = string.format('quorlock %016.0f%s%s %.0f %.0f 0', number, state, owner,
+    math.floor(expiry / 1000000), expiry % 1000000)
   if redis.pcall('SET', lock, record, 'PX', KEPT_MS).err then
     -- A server whose memory is full refuses the first thing that a script stores, but not what follows a
     -- change that takes no room. What is held must not be lost for that, nor stay held after its release.
@@ -160,6 +169,20 @@ local function write(lock)
       redis.call('PEXPIRE', lock, KEPT_MS)
     end
     redis.call('SET', lock, record, 'PX', KEPT_MS)
+  end
+end
+
+-- So many are left in the queue: the next record that is written says whether there is anybody. An error
+-- in place of the number may hide somebody.
+local function left_in_queue(others)
+  waited = others ~= 0
+end
+
+-- Somebody stands in the queue of the one who has the lock.
+local function queued_behind(lock)
+  if not waited then
+    waited = true
+    write(lock)
   end
 end
 
