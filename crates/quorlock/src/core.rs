@@ -14,7 +14,7 @@ use crate::runtime::{Runtime, wall_us};
 use crate::settings::Settings;
 use crate::waiters::Waiters;
 use crate::watchdog::Watchdog;
-use quorlock_protocol::{Moment, NodeSet, Proposal, Quorum, Terms};
+use quorlock_protocol::{Moment, NodeSet, Proposal, Quorum, Terms, Upkeep};
 
 pub(crate) struct Core {
     pub(crate) nodes: Box<[Arc<dyn Node>]>,
@@ -93,6 +93,16 @@ impl Core {
     /// What a lease of `ttl` is worth on these nodes: the most careful of them decides.
     pub(crate) fn terms(&self, ttl: Duration) -> Terms {
         Terms { ttl, drift: self.settings.drift, margin: self.settings.margin }
+    }
+
+    /// How a lease of `ttl` is looked after.
+    pub(crate) fn upkeep(&self, ttl: Duration, renew: bool) -> Upkeep {
+        let (terms, settings) = (self.terms(ttl), &self.settings);
+        if renew {
+            Upkeep::renewing(&terms, settings.node_limit, settings.loss_lead)
+        } else {
+            Upkeep::fixed(&terms, settings.loss_lead)
+        }
     }
 
     pub(crate) fn label(&self, node: usize) -> String {
