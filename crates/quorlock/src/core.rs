@@ -33,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) highest: AtomicU64,
     /// Nodes that cast no vote, of which it was told.
     pub(crate) told: Told,
+    /// How most of its locks are looked after.
+    pub(crate) upkeep: Upkeep,
 }
 
 /// When something is sent, by both clocks.
@@ -92,16 +94,17 @@ impl Core {
 
     /// What a lease of `ttl` is worth on these nodes: the most careful of them decides.
     pub(crate) fn terms(&self, ttl: Duration) -> Terms {
-        Terms { ttl, drift: self.settings.drift, margin: self.settings.margin }
+        self.settings.terms(ttl)
     }
 
     /// How a lease of `ttl` is looked after.
     pub(crate) fn upkeep(&self, ttl: Duration, renew: bool) -> Upkeep {
-        let (terms, settings) = (self.terms(ttl), &self.settings);
-        if renew {
-            Upkeep::renewing(&terms, settings.node_limit, settings.loss_lead)
+        if !renew {
+            Upkeep::fixed(&self.terms(ttl), self.settings.loss_lead)
+        } else if ttl == self.settings.ttl {
+            self.upkeep
         } else {
-            Upkeep::fixed(&terms, settings.loss_lead)
+            self.settings.upkeep(ttl)
         }
     }
 

@@ -286,11 +286,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_are_written_as_everybody_writes_them(number: u64, shift in 0..64) {
+        fn numbers_are_written_as_everybody_writes_them(number: u64, shift in 0..64_u32) {
             let number = number >> shift;
+            let expected = number.to_string();
             let mut digits = [0; 20];
             let start = decimal(number, &mut digits);
-            prop_assert_eq!(&digits[start..], number.to_string().as_bytes());
+            prop_assert_eq!(&digits[start..], expected.as_bytes());
         }
 
         #[test]
