@@ -101,6 +101,16 @@ impl Bench {
     }
 }
 
+/// Times the parts of a lock by themselves, and compares with the time before.
+pub(crate) fn micro(project: &Project) -> Result<ExitCode> {
+    run(project
+        .cargo(["bench", "--locked", "--bench", "hot_path", "--manifest-path"])
+        .arg(project.root.join("bench").join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(project.target.join("bench")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -39,6 +39,13 @@ pub(crate) fn missing_chromium() -> Option<Package> {
     find_program(name).is_none().then_some(Package { name, why })
 }
 
+/// The package of what counts instructions, unless the machine has it.
+pub(crate) fn missing_valgrind() -> Option<Package> {
+    let name = "valgrind";
+    let why = "what a lock costs is counted in instructions, which no busy machine can change";
+    find_program(name).is_none().then_some(Package { name, why })
+}
+
 /// PostgreSQL's package, unless the machine has the server.
 pub(crate) fn missing_postgres() -> Option<Package> {
     let why = "the tests of fences write to a real database";

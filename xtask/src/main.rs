@@ -30,7 +30,8 @@ Commands:
   verify        Check format, lints, documents, licences; changes no source file
   fix           Put right what the formatter and the linter can put right
   bench [WHICH…] Measure Quorlock beside its peers and the limit (all: 20 minutes)
-                `bench command` is `quorlock run` beside `flock`
+                `bench command` is `quorlock run` beside `flock`; `bench micro` times
+                the parts of a lock by themselves, in memory
   model [NAME]  Look at every state of the strict protocol, within small bounds; `model --full`
                 goes further, in some minutes; `model heal` checks the cases with that name
   determinism   Simulate some seeds in a debug and in a release build, and compare the traces
@@ -84,6 +85,7 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
         ("verify", []) => verify::verify(&Project::find()?),
         ("fix", []) => verify::fix(&Project::find()?),
         ("bench", [which]) if which == "command" => beside_flock::bench(&Project::find()?),
+        ("bench", [which]) if which == "micro" => bench_command::micro(&Project::find()?),
         ("bench", args) => match Bench::parse(args) {
             Ok(bench) => bench.run(&Project::find()?),
             Err(error) => Ok(usage_error(&error.to_string())),

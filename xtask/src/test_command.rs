@@ -51,6 +51,7 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Option<Peers>> 
     packages.extend(debian::missing_c_compiler());
     packages.extend(debian::missing_postgres());
     packages.extend(debian::missing_chromium());
+    packages.extend(debian::missing_valgrind());
     packages.extend(python.as_deref().ok().and_then(python_peers::missing_package));
     debian::install(&packages)?;
     if let Some(redis) = debian::missing_redis() {

@@ -68,13 +68,19 @@ impl Acquire {
         self.numbers.take(number);
     }
 
-    /// Takes a vote in. Returns the outcome with the vote that decides, and only with that one.
-    pub fn vote(&mut self, node: usize, vote: Vote, now: Moment) -> Option<AcquireOutcome> {
+    /// Takes a vote in. Returns the outcome with the vote that decides, and only with that one. The
+    /// time is asked for only by the vote that makes it enough.
+    pub fn vote(
+        &mut self,
+        node: usize,
+        vote: Vote,
+        now: impl FnOnce() -> Moment,
+    ) -> Option<AcquireOutcome> {
         if !self.tally.record(node, vote) || self.outcome.is_some() {
             return None;
         }
         self.outcome = if self.tally.enough_yes() {
-            Some(if now < self.valid_until.before(self.least) {
+            Some(if now() < self.valid_until.before(self.least) {
                 let number = self.numbers.number(self.tally.quorum());
                 AcquireOutcome::Won { valid_until: self.valid_until, number }
             } else {

@@ -17,9 +17,12 @@ impl Drift {
     /// The allowance for a lease of `ttl`.
     #[must_use]
     pub fn of(self, ttl: Duration) -> Duration {
-        let share_ns = ttl.as_nanos().saturating_mul(u128::from(self.per_mille)) / 1_000;
-        let share = Duration::from_nanos(u64::try_from(share_ns).unwrap_or(u64::MAX));
-        self.base.saturating_add(share)
+        // In two pieces, since every lock is counted by this: 128 bits cost several times as much.
+        let ttl_ns = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
+        let per_mille = u64::from(self.per_mille);
+        let share_ns = (ttl_ns / 1_000).saturating_mul(per_mille);
+        let share_ns = share_ns.saturating_add(ttl_ns % 1_000 * per_mille / 1_000);
+        self.base.saturating_add(Duration::from_nanos(share_ns))
     }
 }
 
@@ -67,6 +70,17 @@ mod tests {
         let sent = Moment::from_nanos(7);
         assert_eq!(terms.validity(), Duration::from_millis(10_000 - 1_002 - 400));
         assert_eq!(terms.valid_until(sent), sent.after(Duration::from_millis(8_598)));
+    }
+
+    #[test]
+    fn the_share_is_exact_to_the_nanosecond() {
+        for ttl_ns in [0, 1, 999, 1_000, 1_001, 123_456_789_987, u64::MAX / 1_000] {
+            for per_mille in [0, 1, 7, 100, 999, 1_000, 1_001] {
+                let drift = Drift { base: Duration::ZERO, per_mille };
+                let share_ns = u128::from(ttl_ns) * u128::from(per_mille) / 1_000;
+                assert_eq!(drift.of(Duration::from_nanos(ttl_ns)).as_nanos(), share_ns);
+            }
+        }
     }
 
     #[test]

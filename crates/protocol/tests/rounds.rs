@@ -80,7 +80,7 @@ proptest! {
         let mut round = Acquire::new(quorum, &terms, SENT, least);
         let mut decided = None;
         for (index, &(node, vote, at_ms)) in ballots.iter().enumerate() {
-            let outcome = round.vote(node, vote, at(at_ms));
+            let outcome = round.vote(node, vote, || at(at_ms));
             let words = words(nodes, &ballots[..=index]);
             let yes = count(&words, Vote::Yes);
             if decided.is_some() {
@@ -132,7 +132,7 @@ proptest! {
             for step in 0..owners.len() {
                 let node = (start + step) % owners.len();
                 let vote = if owners[node] == *client { Vote::Yes } else { Vote::No };
-                round.vote(node, vote, at(1));
+                round.vote(node, vote, || at(1));
             }
             matches!(round.outcome(), Some(AcquireOutcome::Won { .. }))
         });
@@ -251,7 +251,7 @@ fn giving_up_ends_a_round_once_and_later_grants_do_not_win_it() {
     assert_eq!(round.abandon(), Some(AcquireOutcome::Lost(Defeat::Abandoned)));
     assert_eq!(round.abandon(), None);
     for node in 0..3 {
-        assert_eq!(round.vote(node, Vote::Yes, at(1)), None);
+        assert_eq!(round.vote(node, Vote::Yes, || at(1)), None);
     }
     assert_eq!(round.outcome(), Some(AcquireOutcome::Lost(Defeat::Abandoned)));
     assert_eq!(round.tally().yes().len(), 3);

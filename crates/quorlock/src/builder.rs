@@ -203,6 +203,7 @@ impl Builder {
         let core = Arc::new(Core {
             nodes: self.nodes.into(),
             quorum,
+            upkeep: self.settings.upkeep(self.settings.ttl),
             settings: self.settings,
             watchdog: Watchdog::start(&runtime),
             runtime,

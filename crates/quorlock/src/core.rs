@@ -14,7 +14,7 @@ use crate::runtime::{Runtime, wall_us};
 use crate::settings::Settings;
 use crate::waiters::Waiters;
 use crate::watchdog::Watchdog;
-use quorlock_protocol::{Moment, NodeSet, Proposal, Quorum, Terms};
+use quorlock_protocol::{Moment, NodeSet, Proposal, Quorum, Terms, Upkeep};
 
 pub(crate) struct Core {
     pub(crate) nodes: Box<[Arc<dyn Node>]>,
@@ -33,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) highest: AtomicU64,
     /// Nodes that cast no vote, of which it was told.
     pub(crate) told: Told,
+    /// How most of its locks are looked after.
+    pub(crate) upkeep: Upkeep,
 }
 
 /// When something is sent, by both clocks.
@@ -92,7 +94,18 @@ impl Core {
 
     /// What a lease of `ttl` is worth on these nodes: the most careful of them decides.
     pub(crate) fn terms(&self, ttl: Duration) -> Terms {
-        Terms { ttl, drift: self.settings.drift, margin: self.settings.margin }
+        self.settings.terms(ttl)
+    }
+
+    /// How a lease of `ttl` is looked after.
+    pub(crate) fn upkeep(&self, ttl: Duration, renew: bool) -> Upkeep {
+        if !renew {
+            Upkeep::fixed(&self.terms(ttl), self.settings.loss_lead)
+        } else if ttl == self.settings.ttl {
+            self.upkeep
+        } else {
+            self.settings.upkeep(ttl)
+        }
     }
 
     pub(crate) fn label(&self, node: usize) -> String {

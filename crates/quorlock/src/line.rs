@@ -8,8 +8,9 @@
 //! Whoever is in front passes what it has to the next seat: the claim itself, without a word to the
 //! nodes; or its place in the queues of the nodes; or only the right to ask them.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry as Place, HashMap};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -25,7 +26,6 @@ const PARTS: usize = 16;
 /// The lines of one locker, one for each name that somebody holds or wants.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    hasher: RandomState,
     parts: [Mutex<Part>; PARTS],
 }
 
@@ -86,11 +86,14 @@ impl Core {
     pub(crate) fn enter(self: &Arc<Self>, name: &Name, wish: &Wish, wait: bool) -> Entry {
         let (holder, entry) = {
             let mut part = locked(self.lines.part(name));
-            let Some(holder) = part.fronts.get(name) else {
-                part.fronts.insert(name.clone(), Weak::new());
-                return Entry::Front;
+            let holder = match part.fronts.entry(name.clone()) {
+                Place::Occupied(holder) => holder.get().upgrade(),
+                Place::Vacant(front) => {
+                    front.insert(Weak::new());
+                    return Entry::Front;
+                }
             };
-            let holder = holder.upgrade().filter(|claim| claim.is_in_line());
+            let holder = holder.filter(|claim| claim.is_in_line());
             if let Some(claim) = &holder
                 && wish.owner.is_some()
                 && claim.token.owner() == wish.owner
@@ -123,11 +126,16 @@ impl Core {
     pub(crate) fn front_holds(self: &Arc<Self>, claim: &Arc<Claim>) {
         let owner = claim.token.owner();
         let mut companions = Vec::new();
-        {
+        let crowded = {
             let mut part = locked(self.lines.part(&claim.name));
-            part.fronts.insert(claim.name.clone(), Arc::downgrade(claim));
+            let part = &mut *part;
+            // It stands there since it asked for the lock.
+            if let Some(front) = part.fronts.get_mut(&claim.name) {
+                *front = Arc::downgrade(claim);
+            }
             let mut seats = part.seats.get_mut(&claim.name);
-            claim.begin(seats.as_ref().map_or(0, |seats| seats.len()));
+            let crowd = seats.as_ref().map_or(0, |seats| seats.len());
+            claim.begin(crowd);
             if owner.is_some()
                 && let Some(seats) = &mut seats
             {
@@ -139,7 +147,8 @@ impl Core {
                     !companion
                 });
             }
-        }
+            crowd > 0
+        };
         for seat in companions {
             if claim.enter_again()
                 && let Err(Turn::Held(claim)) = seat.call(Turn::Held(Arc::clone(claim)))
@@ -147,8 +156,8 @@ impl Core {
                 claim.let_go();
             }
         }
-        // One that was lost before it was in line has told nobody behind it.
-        if claim.is_lost() {
+        // One that was lost before it was in line has told nobody behind it. Who comes later looks.
+        if crowded && claim.is_lost() {
             claim.leave_line();
         }
     }
@@ -212,9 +221,12 @@ impl Lines {
         parts.map(|part| part.fronts.len() + seats(&part)).sum()
     }
 
+    /// Names differ most at their end. That many of them may fall into one part does no harm: its map
+    /// has a hash that nobody can guess, and this is only about threads that meet.
     fn part(&self, name: &Name) -> &Mutex<Part> {
-        let hash = self.hasher.hash_one(name);
-        &self.parts[hash as usize % PARTS]
+        let last = name.as_bytes().iter().rev().take(8);
+        let mixed = last.fold(0, |mixed: usize, byte| mixed * 3 + usize::from(*byte));
+        &self.parts[mixed % PARTS]
     }
 
     /// The next seat in line. Without one the line ends.
@@ -224,7 +236,7 @@ impl Lines {
         if seat.is_none() {
             part.fronts.remove(name);
             shrink(&mut part.fronts);
-            if part.seats.remove(name).is_some() {
+            if !part.seats.is_empty() && part.seats.remove(name).is_some() {
                 shrink(&mut part.seats);
             }
         }

@@ -30,7 +30,8 @@ use quorlock_protocol::{Defeat, Moment};
 #[must_use = "a lock is taken only when it is awaited"]
 pub struct Lock {
     core: Arc<Core>,
-    name: Result<Name, Error>,
+    /// In a box, since a lock is moved about, and hardly ever has one.
+    name: Result<Name, Box<Error>>,
     wait: Option<Duration>,
     wish: Wish,
     /// Whether the owner may hold it by another process.
@@ -43,7 +44,7 @@ impl Lock {
     pub(crate) fn new(core: &Arc<Core>, name: Result<Name, Error>) -> Self {
         Self {
             core: Arc::clone(core),
-            name,
+            name: name.map_err(Box::new),
             wait: None,
             wish: Wish {
                 ttl: core.settings.ttl,
@@ -140,7 +141,10 @@ impl Lock {
     }
 
     fn check(&self, name: &Name) -> Result<(), Error> {
-        self.core.settings.check_ttl(self.wish.ttl)?;
+        // The locker's own was looked at when that was built.
+        if self.wish.ttl != self.core.settings.ttl {
+            self.core.settings.check_ttl(self.wish.ttl)?;
+        }
         self.core.settings.check_keep(self.wish.keep)?;
         if let Some(note) = self.note.as_ref().filter(|note| note.len() > MAX_NOTE_BYTES) {
             return Err(Error::misuse(
@@ -148,16 +152,19 @@ impl Lock {
                 format!("use at most {MAX_NOTE_BYTES} bytes"),
             ));
         }
-        let most = self.core.terms(self.wish.ttl).validity();
-        let most = self.wish.keep.max_hold.map_or(most, |hold| hold.min(most));
-        if self.wish.least >= most {
-            return Err(Error::misuse(
-                format!(
-                    "a validity of {:?} was asked for, and a TTL of {:?} gives less than {most:?}",
-                    self.wish.least, self.wish.ttl
-                ),
-                "ask for less, or use a longer TTL",
-            ));
+        // Every lock has more than none.
+        if !self.wish.least.is_zero() {
+            let most = self.core.terms(self.wish.ttl).validity();
+            let most = self.wish.keep.max_hold.map_or(most, |hold| hold.min(most));
+            if self.wish.least >= most {
+                return Err(Error::misuse(
+                    format!(
+                        "a validity of {:?} was asked for, and a TTL of {:?} gives less than {most:?}",
+                        self.wish.least, self.wish.ttl
+                    ),
+                    "ask for less, or use a longer TTL",
+                ));
+            }
         }
         if self.core.closed.load(Ordering::Acquire) {
             return Err(Error::misuse(
@@ -237,14 +244,16 @@ impl Locking {
         matches!(self.stage, Stage::GivingUp(..))
     }
 
-    fn ask(&mut self, name: Name) {
-        let Lock { core, wish, .. } = &self.lock;
-        self.stage = Stage::Asking(AcquireRound::start(core, name, *wish));
+    fn ask(&mut self) {
+        if let Lock { core, name: Ok(name), wish, .. } = &self.lock {
+            self.stage = Stage::Asking(AcquireRound::start(core, name.clone(), *wish));
+        }
     }
 
-    fn stand(&mut self, name: Name) {
-        let Lock { core, wish, .. } = &self.lock;
-        self.stage = Stage::Standing(Candidacy::start(core, name, *wish));
+    fn stand(&mut self) {
+        if let Lock { core, name: Ok(name), wish, .. } = &self.lock {
+            self.stage = Stage::Standing(Candidacy::start(core, name.clone(), *wish));
+        }
     }
 
     /// Holds what was won, once its number is sure.
@@ -266,8 +275,12 @@ impl Locking {
 
     /// Leaves the line, and finds out what to tell the caller. That takes a look at the nodes, but
     /// not at those that do not answer.
-    fn give_up(&mut self, name: &Name, defeated: Defeated) -> Option<Poll<Result<Guard, Error>>> {
+    fn give_up(&mut self, defeated: Defeated) -> Option<Poll<Result<Guard, Error>>> {
         self.leave();
+        let name = match &self.lock.name {
+            Ok(name) => name,
+            Err(error) => return Some(Poll::Ready(Err(Error::clone(error)))),
+        };
         if matches!(defeated.defeat, Defeat::Taken | Defeat::Split) {
             let look = InspectRound::start(&self.lock.core, name.clone());
             self.stage = Stage::GivingUp(look, defeated);
@@ -376,27 +389,30 @@ impl Locking {
     fn advance(&mut self, cx: &mut Context<'_>) -> Option<Poll<Result<Guard, Error>>> {
         let waits = self.lock.wait.is_none_or(|wait| !wait.is_zero());
         let name = match &self.lock.name {
-            Ok(name) => name.clone(),
-            Err(error) => return Some(Poll::Ready(Err(error.clone()))),
+            Ok(name) => name,
+            Err(error) => return Some(Poll::Ready(Err(Error::clone(error)))),
         };
         let core = &self.lock.core;
         match &mut self.stage {
             Stage::New => {
-                if let Err(error) = self.lock.check(&name) {
+                if let Err(error) = self.lock.check(name) {
                     return Some(Poll::Ready(Err(error)));
                 }
-                self.began.get_or_insert_with(|| core.now());
-                match core.enter(&name, &self.lock.wish, waits) {
+                // Nobody asks if there is no end to the waiting, or none of it.
+                if waits && self.lock.wait.is_some() {
+                    self.began.get_or_insert_with(|| core.now());
+                }
+                match core.enter(name, &self.lock.wish, waits) {
                     Entry::Reentered(claim) => {
                         self.stage = Stage::Over;
                         return Some(Poll::Ready(Ok(Guard::new(claim))));
                     }
                     Entry::Seated(seat) => self.stage = Stage::Seated(seat),
-                    Entry::Busy => return self.give_up(&name, Defeated::taken()),
+                    Entry::Busy => return self.give_up(Defeated::taken()),
                     Entry::Front if self.lock.from_elsewhere => {
-                        self.stage = Stage::Recognizing(InspectRound::start(core, name));
+                        self.stage = Stage::Recognizing(InspectRound::start(core, name.clone()));
                     }
-                    Entry::Front => self.ask(name),
+                    Entry::Front => self.ask(),
                 }
             }
             Stage::Seated(seat) => match seat.poll(cx) {
@@ -412,21 +428,21 @@ impl Locking {
                 Poll::Ready(Turn::Front(Some(candidacy))) => {
                     self.stage = Stage::Standing(candidacy);
                 }
-                Poll::Ready(Turn::Front(None)) => self.stand(name),
+                Poll::Ready(Turn::Front(None)) => self.stand(),
                 Poll::Pending => {
                     if self.poll_patience(cx).is_pending() {
                         return Some(Poll::Pending);
                     }
-                    return self.give_up(&name, Defeated::taken());
+                    return self.give_up(Defeated::taken());
                 }
             },
             Stage::Recognizing(look) => {
                 let Poll::Ready(status) = look.poll(cx) else { return Some(Poll::Pending) };
                 match self.lock.wish.owner.and_then(|owner| status.token_of(owner)) {
-                    None => self.ask(name),
+                    None => self.ask(),
                     Some(token) => {
                         let Lock { core, wish, .. } = &self.lock;
-                        let claim = Claim::borrowed(core, name, token, *wish);
+                        let claim = Claim::borrowed(core, name.clone(), token, *wish);
                         self.stage = match ExtendRound::start(&claim) {
                             Ok(round) => Stage::Borrowing(claim, round),
                             Err(error) => return Some(Poll::Ready(Err(error))),
@@ -447,19 +463,19 @@ impl Locking {
                 // It has just been released, or cannot be known: as any other then.
                 Poll::Ready(Err(_)) => {
                     claim.forget();
-                    self.ask(name);
+                    self.ask();
                 }
             },
             Stage::Asking(round) => match round.poll(cx) {
                 Poll::Ready(Ok(claim)) => return self.win(claim),
-                Poll::Ready(Err(defeated)) if !waits => return self.give_up(&name, defeated),
-                Poll::Ready(Err(_)) => self.stand(name),
+                Poll::Ready(Err(defeated)) if !waits => return self.give_up(defeated),
+                Poll::Ready(Err(_)) => self.stand(),
                 Poll::Pending => {
                     let round = Arc::clone(round);
                     if !waits || self.poll_patience(cx).is_pending() {
                         return Some(Poll::Pending);
                     }
-                    return self.give_up(&name, round.defeated(Defeat::Unreachable));
+                    return self.give_up(round.defeated(Defeat::Unreachable));
                 }
             },
             Stage::Standing(candidacy) => match candidacy.poll(&self.lock.wish, cx) {
@@ -469,7 +485,7 @@ impl Locking {
                     if standing.is_pending() && self.poll_patience(cx).is_pending() {
                         return Some(Poll::Pending);
                     }
-                    return self.give_up(&name, candidacy.defeated());
+                    return self.give_up(candidacy.defeated());
                 }
             },
             Stage::Confirming(round) => {
@@ -482,17 +498,17 @@ impl Locking {
                 claim.abandon();
                 if !waits {
                     self.stage = Stage::Over;
-                    core.pass_on(&name, Turn::Front(None));
-                    return self.give_up(&name, Defeated::split());
+                    core.pass_on(name, Turn::Front(None));
+                    return self.give_up(Defeated::split());
                 }
-                self.stand(name);
+                self.stand();
             }
             Stage::GivingUp(look, _) => {
                 let Poll::Ready(status) = look.poll(cx) else { return Some(Poll::Pending) };
                 if let Stage::GivingUp(_, defeated) =
                     std::mem::replace(&mut self.stage, Stage::Over)
                 {
-                    return Some(Poll::Ready(Err(self.error(&name, defeated, Some(&status)))));
+                    return Some(Poll::Ready(Err(self.error(name, defeated, Some(&status)))));
                 }
             }
             Stage::Over => return Some(Poll::Pending),

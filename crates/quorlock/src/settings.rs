@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::Error;
-use quorlock_protocol::{Backoff, Drift, Quorum};
+use quorlock_protocol::{Backoff, Drift, Quorum, Terms, Upkeep};
 
 /// The shortest TTL: below it the grain of clocks and timers eats the whole lease.
 pub const MIN_TTL: Duration = Duration::from_millis(10);
@@ -160,6 +160,16 @@ impl Settings {
         self.check_ttl(self.ttl)
     }
 
+    /// What a lease of `ttl` is worth.
+    pub(crate) fn terms(&self, ttl: Duration) -> Terms {
+        Terms { ttl, drift: self.drift, margin: self.margin }
+    }
+
+    /// How a lease of `ttl` is looked after that is extended without end.
+    pub(crate) fn upkeep(&self, ttl: Duration) -> Upkeep {
+        Upkeep::renewing(&self.terms(ttl), self.node_limit, self.loss_lead)
+    }
+
     /// How a lock is kept that asks for nothing else.
     pub(crate) fn keep(&self) -> Keep {
         Keep { renew: true, max_extensions: self.max_extensions, max_hold: self.max_hold }
@@ -202,7 +212,7 @@ impl Settings {
                 format!("use at most {:?} for it, or a longer TTL", ttl / LARGEST_NODE_SHARE),
             ));
         }
-        let validity = ttl.saturating_sub(self.drift.of(ttl)).saturating_sub(self.margin);
+        let validity = self.terms(ttl).validity();
         if validity <= self.node_limit {
             return Err(Error::misuse(
                 format!(

@@ -124,11 +124,21 @@ impl Deref for TokenText {
     }
 }
 
+/// Both digits of every byte: a token is written for each command to each node.
+static HEX: [[u8; 2]; 256] = {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < pairs.len() {
+        pairs[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
 fn write_hex(bytes: &[u8], text: &mut [u8]) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
     for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = HEX[usize::from(byte >> 4)];
-        pair[1] = HEX[usize::from(byte & 15)];
+        pair.copy_from_slice(&HEX[usize::from(*byte)]);
     }
 }
 

@@ -22,6 +22,9 @@ pub(crate) trait Alarm: Send + Sync {
 /// One tick of the wheel. Times are rounded down to it, so that no alarm is late by rounding.
 const TICK_NS: u64 = 1_000_000;
 
+/// The latest tick keeps room for so many alarms.
+const KEPT_ROOM: usize = 16;
+
 /// Where an alarm stands in the wheel. It is read and written only under the wheel's mutex: the
 /// atomics are there to say so without `unsafe`, not to order anything.
 #[derive(Default)]
@@ -76,13 +79,21 @@ pub(crate) fn start_of(tick: u64) -> Moment {
     Moment::from_nanos(tick.saturating_mul(TICK_NS))
 }
 
-/// All alarms that are set. What it costs to set or clear one does not grow with their number.
+/// All alarms that are set.
+///
+/// Most of them are set for later than all others, and cleared soon: a lock that is held for a moment
+/// only. So the latest tick stands apart, and what it costs to set and clear such a one does not grow
+/// with the number of the others. Elsewhere it grows with the logarithm of the number of ticks.
 ///
 /// What is taken out is returned, to be dropped outside of the mutex: with an alarm may go all that
 /// it belongs to, the watchdog included.
 #[derive(Default)]
 pub(crate) struct Wheel {
+    /// Without empty ones.
     ticks: BTreeMap<u64, Vec<Arc<dyn Alarm>>>,
+    /// All in `ticks` are before this tick, whose alarms are here; perhaps none.
+    latest: u64,
+    in_latest: Vec<Arc<dyn Alarm>>,
     len: usize,
 }
 
@@ -93,7 +104,8 @@ impl Wheel {
 
     /// The first tick with an alarm in it.
     pub(crate) fn first(&self) -> Option<u64> {
-        self.ticks.first_key_value().map(|(tick, _)| *tick)
+        let first = self.ticks.first_key_value().map(|(tick, _)| *tick);
+        first.or_else(|| (!self.in_latest.is_empty()).then_some(self.latest))
     }
 
     /// Puts an alarm in, or moves it.
@@ -116,13 +128,19 @@ impl Wheel {
     /// Takes all alarms out to be rung whose tick has begun by `now`.
     pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Rung> {
         let mut due = Vec::new();
-        while let Some(entry) = self.ticks.first_entry()
-            && *entry.key() <= tick(now)
-        {
-            due.extend(entry.remove().into_iter().map(|alarm| {
+        let mut take = |alarms: Vec<Arc<dyn Alarm>>| {
+            due.extend(alarms.into_iter().map(|alarm| {
                 alarm.place().mark(State::Ringing);
                 Rung { at: alarm.place().at(), alarm, next: None }
             }));
+        };
+        while let Some(entry) = self.ticks.first_entry()
+            && *entry.key() <= tick(now)
+        {
+            take(entry.remove());
+        }
+        if self.latest <= tick(now) {
+            take(std::mem::take(&mut self.in_latest));
         }
         self.len -= due.len();
         due
@@ -153,7 +171,7 @@ impl Wheel {
     }
 
     fn insert(&mut self, at: Moment, alarm: Arc<dyn Alarm>) {
-        let alarms = self.ticks.entry(tick(at)).or_default();
+        let alarms = self.alarms_at(tick(at));
         let place = alarm.place();
         place.at_ns.store(at.as_nanos(), Relaxed);
         // More alarms in one millisecond than fit would be 64 GiB of them.
@@ -168,18 +186,38 @@ impl Wheel {
             return None;
         }
         let tick = tick(place.at());
-        let alarms = self.ticks.get_mut(&tick)?;
+        let in_latest = tick == self.latest;
+        let alarms = if in_latest { &mut self.in_latest } else { self.ticks.get_mut(&tick)? };
         let index = place.index.load(Relaxed);
         let alarm = alarms.swap_remove(index as usize);
         if let Some(moved) = alarms.get(index as usize) {
             moved.place().index.store(index, Relaxed);
         }
         if alarms.is_empty() {
-            self.ticks.remove(&tick);
+            if in_latest {
+                // The room of a few is kept, that of a crowd is not.
+                alarms.shrink_to(KEPT_ROOM);
+            } else {
+                self.ticks.remove(&tick);
+            }
         }
         place.mark(State::Out);
         self.len -= 1;
         Some(alarm)
+    }
+
+    /// Where alarms of a tick go.
+    fn alarms_at(&mut self, tick: u64) -> &mut Vec<Arc<dyn Alarm>> {
+        let later = tick > self.latest;
+        if later && !self.in_latest.is_empty() {
+            self.ticks.insert(self.latest, std::mem::take(&mut self.in_latest));
+        }
+        // One that was far ahead of all others may have gone.
+        let last = || self.ticks.last_key_value().is_none_or(|(last, _)| *last < tick);
+        if later || tick < self.latest && self.in_latest.is_empty() && last() {
+            self.latest = tick;
+        }
+        if tick == self.latest { &mut self.in_latest } else { self.ticks.entry(tick).or_default() }
     }
 }
 
@@ -273,6 +311,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn one_that_is_far_ahead_stands_in_nobodys_way() {
+        let alarm = || Arc::new(Numbered(Place::default()));
+        let (far, kept, next) = (alarm(), alarm(), alarm());
+        let mut wheel = Wheel::default();
+        assert!(wheel.set(us(9_000_000), Arc::clone(&far) as Arc<dyn Alarm>).is_none());
+        assert!(wheel.set(us(5_000), Arc::clone(&kept) as Arc<dyn Alarm>).is_none());
+        assert!(wheel.clear(far.place()).is_some());
+        for at in [6_000, 7_000, 5_500, 9_900] {
+            assert!(wheel.set(us(at), Arc::clone(&next) as Arc<dyn Alarm>).is_none());
+            assert_eq!((wheel.first(), wheel.len()), (Some(5), 2));
+            assert!(wheel.clear(next.place()).is_some());
+        }
+        // Two ticks were not put into the tree: they stood apart, one after the other.
+        assert_eq!((wheel.ticks.len(), wheel.latest), (1, 9));
+        assert_eq!(wheel.take_due(us(5_000)).len(), 1);
+        assert_eq!((wheel.first(), wheel.len()), (None, 0));
     }
 
     #[test]

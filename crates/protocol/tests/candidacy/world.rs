@@ -551,7 +551,7 @@ impl World {
     fn vote(&mut self, client: usize, node: usize, vote: Vote) {
         let now = self.local(client);
         if let Stage::Asking { round, asking } = &mut self.clients[client].stage
-            && let Some(outcome) = round.vote(node, vote, now)
+            && let Some(outcome) = round.vote(node, vote, || now)
             && !*asking
         {
             self.tried(client, outcome);

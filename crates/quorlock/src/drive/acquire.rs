@@ -1,6 +1,6 @@
 //! The round that takes a name which nobody has.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use super::{Claim, Origin, ReleaseRound, Won, said::Said};
@@ -112,8 +112,7 @@ impl AcquireRound {
                 Poll::Pending
             }
             Some(AcquireOutcome::Won { valid_until, number }) => {
-                drop(state);
-                Poll::Ready(Ok(self.claim(valid_until, number)))
+                Poll::Ready(Ok(self.claim(state, valid_until, number)))
             }
             Some(AcquireOutcome::Lost(defeat)) => {
                 drop(state);
@@ -135,8 +134,7 @@ impl AcquireRound {
         let mut state = locked(&self.state);
         match state.round.outcome() {
             Some(AcquireOutcome::Won { valid_until, number }) => {
-                drop(state);
-                Some(self.claim(valid_until, number))
+                Some(self.claim(state, valid_until, number))
             }
             Some(AcquireOutcome::Lost(_)) => None,
             None => {
@@ -148,8 +146,12 @@ impl AcquireRound {
         }
     }
 
-    fn claim(&self, valid_until: Moment, number: Number) -> Arc<Claim> {
-        let state = locked(&self.state);
+    fn claim(
+        &self,
+        state: MutexGuard<'_, State>,
+        valid_until: Moment,
+        number: Number,
+    ) -> Arc<Claim> {
         let tally = *state.round.tally();
         let abstaining = self.core.abstaining(state.said.failures());
         drop(state);
@@ -164,12 +166,14 @@ impl AcquireRound {
         ReleaseRound::new(&self.core, self.name.clone(), self.token, owing, self.wish.ttl).send();
     }
 
-    fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
-        let now = self.core.now();
+    fn vote(&self, node: usize, number: Option<u64>, hear: impl FnOnce(&mut Said) -> Vote) {
         let (waker, give_back) = {
             let mut state = locked(&self.state);
+            if let Some(number) = number {
+                state.round.numbered(number);
+            }
             let vote = hear(&mut state.said);
-            match state.round.vote(node, vote, now) {
+            match state.round.vote(node, vote, || self.core.now()) {
                 None => return,
                 Some(AcquireOutcome::Won { .. }) => (state.waker.take(), false),
                 Some(AcquireOutcome::Lost(_)) => (state.waker.take(), !state.asking),
@@ -193,10 +197,11 @@ impl Round for AcquireRound {
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        let mut granted = None;
         match &answer {
             Answer::Granted { number } => {
                 self.core.told.votes(node);
-                locked(&self.state).round.numbered(*number);
+                granted = Some(*number);
             }
             Answer::Failed(failure) => {
                 let outcome = locked(&self.state).round.outcome();
@@ -206,10 +211,10 @@ impl Round for AcquireRound {
             }
             _ => {}
         }
-        self.vote(node, |said| said.hear(node, answer));
+        self.vote(node, granted, |said| said.hear(node, answer));
     }
 
     fn overdue(self: Arc<Self>, node: usize, why: Failure) {
-        self.vote(node, |said| said.miss(node, why));
+        self.vote(node, None, |said| said.miss(node, why));
     }
 }

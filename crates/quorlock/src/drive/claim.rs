@@ -17,7 +17,7 @@ use crate::token::Token;
 use crate::watchdog::{Alarm, Place};
 use crate::wish::Wish;
 use quorlock_protocol::{
-    Caps, Duty, ExtendOutcome, Lease, LeaseState, Moment, NodeSet, Number, Turns, Upkeep,
+    Caps, Duty, ExtendOutcome, Lease, LeaseState, Moment, NodeSet, Number, Turns,
 };
 
 /// One token's claim on one name, from the majority that granted it to its release.
@@ -162,6 +162,8 @@ impl Claim {
         core.numbered(number.last);
         let now = core.now();
         let caps = Caps::new(keep.max_extensions, keep.max_hold, now);
+        let lease = Lease::capped_by(caps, valid_until);
+        let first = core.upkeep(ttl, keep.renew).first_look(&lease);
         let claim = Arc::new(Self {
             core: Arc::clone(core),
             name,
@@ -179,7 +181,7 @@ impl Claim {
             guards: AtomicU32::new(1),
             place: Place::default(),
             state: Mutex::new(State {
-                lease: Lease::capped_by(caps, valid_until),
+                lease,
                 backing,
                 backed: Moment::default(),
                 number: number.last.saturating_sub(u64::from(turns.saturating_sub(1))),
@@ -189,7 +191,6 @@ impl Claim {
                 rare: None,
             }),
         });
-        let first = claim.upkeep().first_look(&locked(&claim.state).lease);
         core.watchdog.set(first, now, Arc::clone(&claim) as Arc<dyn Alarm>);
         claim
     }
@@ -295,18 +296,15 @@ impl Claim {
         let (told, send) = {
             let mut state = locked(&self.state);
             state.lease.released();
-            let send = if state.renewing {
+            if state.renewing {
                 state.rare.get_or_insert_default().release.clone_from(&round);
-                None
-            } else {
-                round.clone()
-            };
-            (state.loss().cloned(), send)
+            }
+            (state.loss().cloned(), !state.renewing)
         };
         self.in_line.store(false, Ordering::Release);
         self.core.watchdog.clear(self);
-        if let Some(send) = send {
-            self.send_release(&send);
+        if send && let Some(round) = &round {
+            self.send_release(round);
         }
         if let Some(told) = told {
             told.notify_waiters();
@@ -500,15 +498,6 @@ impl Claim {
         self.leave_line();
     }
 
-    fn upkeep(&self) -> Upkeep {
-        let (terms, settings) = (self.core.terms(self.ttl()), &self.core.settings);
-        if self.renew {
-            Upkeep::renewing(&terms, settings.node_limit, settings.loss_lead)
-        } else {
-            Upkeep::fixed(&terms, settings.loss_lead)
-        }
-    }
-
     /// What is left until its holder has to be told of the loss, or why that is now.
     pub(crate) fn notice(&self) -> Result<Duration, Loss> {
         let lead = self.core.settings.loss_lead;
@@ -532,7 +521,7 @@ impl Alarm for Claim {
     }
 
     fn ring(self: Arc<Self>, now: Moment) -> Option<Moment> {
-        let upkeep = self.upkeep();
+        let upkeep = self.core.upkeep(self.ttl(), self.renew);
         let (duty, told) = {
             let mut state = locked(&self.state);
             // Whoever has the signal in hand holds another reference to it.

@@ -4,6 +4,7 @@
 //! tokio is used unless the builder is given another, such as a simulator that pauses a client,
 //! moves its clock or replays its random numbers.
 
+mod burst;
 mod tokio;
 
 use std::fmt;

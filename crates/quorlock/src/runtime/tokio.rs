@@ -1,16 +1,20 @@
 //! Time, tasks and randomness of a real process.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use ::tokio::runtime::Handle;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::burst::Burst;
 use super::{BoxFuture, Moment, Runtime};
+use crate::locked::locked;
 
 /// The [`Runtime`] on tokio and the operating system's clocks.
 #[derive(Debug, Clone)]
 pub struct TokioRuntime {
     handle: Handle,
+    burst: Arc<Mutex<Burst>>,
 }
 
 impl TokioRuntime {
@@ -20,7 +24,7 @@ impl TokioRuntime {
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn current() -> Self {
-        Self { handle: Handle::current() }
+        Self { handle: Handle::current(), burst: Arc::default() }
     }
 }
 
@@ -58,7 +62,11 @@ impl Runtime for TokioRuntime {
         reason = "without random bits no token is safe: there is no going on"
     )]
     fn random(&self, bytes: &mut [u8]) {
-        getrandom::fill(bytes).expect("the operating system gives random bytes");
+        let make = |bytes: &mut [u8]| {
+            getrandom::fill(bytes).expect("the operating system gives random bytes");
+        };
+        let now = self.now();
+        locked(&self.burst).draw(bytes, now, make);
     }
 }
 

@@ -130,7 +130,7 @@ impl Server {
             self.wire.send(&command).await?;
             let listed = self
                 .wire
-                .reply(|reply| read(asked, &mut dialect, &request, || wall_us, &reply))
+                .reply(|reply| read(asked, &mut dialect, || wall_us, || wall_us, &reply))
                 .await?;
             let listed = match listed {
                 Reading::Answer(Answer::Listed(listed)) => listed,

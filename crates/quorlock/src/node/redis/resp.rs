@@ -135,8 +135,17 @@ impl<'a> Command<'a> {
         Self(out)
     }
 
+    /// Goes on with parts that are always the same, as [`part`] or somebody's hand has written them.
+    pub(super) fn written(self, parts: &[u8]) -> Self {
+        self.0.extend_from_slice(parts);
+        self
+    }
+
     pub(super) fn arg(self, bytes: &[u8]) -> Self {
-        self.arg2(bytes, b"")
+        header(self.0, b'$', bytes.len());
+        self.0.extend_from_slice(bytes);
+        self.0.extend_from_slice(b"\r\n");
+        self
     }
 
     /// One argument in two pieces.
@@ -155,26 +164,55 @@ impl<'a> Command<'a> {
     }
 }
 
-fn header(out: &mut Vec<u8>, kind: u8, number: usize) {
-    let mut digits = [0; 20];
-    let start = decimal(number as u64, &mut digits);
-    out.push(kind);
-    out.extend_from_slice(&digits[start..]);
-    out.extend_from_slice(b"\r\n");
+/// One part of a command, to be [written](Command::written) again and again.
+pub(super) fn part(bytes: &[u8]) -> Vec<u8> {
+    let mut part = Vec::new();
+    Command(&mut part).arg(bytes);
+    part
 }
+
+/// Almost every part is shorter than a hundred bytes, and each of them has a header.
+fn header(out: &mut Vec<u8>, kind: u8, number: usize) {
+    match number {
+        0..10 => out.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']),
+        10..100 => {
+            let [tens, ones] = TWO_DIGITS[number];
+            out.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
+        }
+        _ => {
+            let mut digits = [0; 20];
+            let start = decimal(number as u64, &mut digits);
+            out.push(kind);
+            out.extend_from_slice(&digits[start..]);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+static TWO_DIGITS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < pairs.len() {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
 
 /// Writes a number to the end of `digits` and returns where it starts: formatting it by way of
 /// `fmt` costs several times as much, for each argument of each command.
 fn decimal(mut number: u64, digits: &mut [u8; 20]) -> usize {
     let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return at;
-        }
+    while number >= 10 {
+        at -= 2;
+        digits[at..at + 2].copy_from_slice(&TWO_DIGITS[(number % 100) as usize]);
+        number /= 100;
     }
+    if number > 0 || at == digits.len() {
+        at -= 1;
+        digits[at] = b'0' + number as u8;
+    }
+    at
 }
 
 #[cfg(test)]
@@ -241,9 +279,21 @@ mod tests {
         let mut out = Vec::new();
         Command::new(&mut out, 1).number(u64::MAX);
         assert_eq!(out, b"*1\r\n$20\r\n18446744073709551615\r\n");
+        let mut out = Vec::new();
+        Command::new(&mut out, 12).written(&part(b"GET")).arg(&[b'x'; 123]);
+        assert_eq!(out, [b"*12\r\n$3\r\nGET\r\n$123\r\n", &[b'x'; 123][..], b"\r\n"].concat());
     }
 
     proptest! {
+        #[test]
+        fn numbers_are_written_as_everybody_writes_them(number: u64, shift in 0..64_u32) {
+            let number = number >> shift;
+            let expected = number.to_string();
+            let mut digits = [0; 20];
+            let start = decimal(number, &mut digits);
+            prop_assert_eq!(&digits[start..], expected.as_bytes());
+        }
+
         #[test]
         fn no_bytes_make_it_panic_and_no_prefix_is_taken_for_a_reply(
             bytes in prop::collection::vec(prop::sample::select(b"+-:$*%>|_#=!~0123\r\nab".to_vec()), 0..40)

@@ -171,7 +171,7 @@ impl Session {
             match verbs::read(
                 waiting.sent,
                 &mut state.dialect,
-                &waiting.call.request(),
+                || waiting.call.request().wall_us,
                 now_us,
                 &value,
             ) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::error::rejected;
 use super::marker;
-use super::resp::{Command, Value};
+use super::resp::{Command, Value, part};
 use crate::name::Name;
 use crate::node::{
     Answer, ClientId, Failure, FailureKind, Holder, Listed, Proposal, Queued, Record, Request,
@@ -127,7 +127,8 @@ pub(super) enum Reading {
 #[derive(Debug)]
 struct Script {
     source: String,
-    sha: String,
+    /// The parts of a command that call it by its hash.
+    by_hash: Vec<u8>,
 }
 
 impl Script {
@@ -136,7 +137,8 @@ impl Script {
         let lines = source.lines().map(str::trim_start);
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));
         let source = lines.collect::<Vec<_>>().join("\n");
-        Self { sha: sha1_smol::Sha1::from(&source).digest().to_string(), source }
+        let hash = sha1_smol::Sha1::from(&source).digest().to_string();
+        Self { by_hash: [part(b"EVALSHA"), part(hash.as_bytes())].concat(), source }
     }
 }
 
@@ -213,11 +215,10 @@ impl Dialect {
         let (command, sent) = match request.verb {
             Verb::Acquire { token, ttl, proposal: None } if self.strict.is_none() => {
                 Command::new(out, 6)
-                    .arg(b"SET")
+                    .written(b"$3\r\nSET\r\n")
                     .arg2(&self.prefix, request.name.as_bytes())
                     .arg(&token.text())
-                    .arg(b"NX")
-                    .arg(b"PX")
+                    .written(b"$2\r\nNX\r\n$2\r\nPX\r\n")
                     .number(millis(ttl));
                 return Sent::Set;
             }
@@ -318,7 +319,7 @@ impl Dialect {
         if source {
             command.arg(b"EVAL").arg(script.source.as_bytes())
         } else {
-            command.arg(b"EVALSHA").arg(script.sha.as_bytes())
+            command.written(&script.by_hash)
         }
     }
 }
@@ -343,19 +344,20 @@ fn pattern(prefix: &[u8]) -> Vec<u8> {
 
 /// Milliseconds, rounded up: a node may keep a record longer than it is believed, never shorter.
 fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    let part = u64::from(duration.subsec_nanos().div_ceil(1_000_000));
+    duration.as_secs().saturating_mul(1_000).saturating_add(part)
 }
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Reads the reply to what was sent. `wall_us` gives the time of day.
+/// Reads the reply to what was sent. `sent_us` and `now_us` give the time of day then and now.
 pub(super) fn read(
     sent: Sent,
     dialect: &mut Dialect,
-    request: &Request<'_>,
-    wall_us: impl FnOnce() -> u64,
+    sent_us: impl FnOnce() -> u64,
+    now_us: impl FnOnce() -> u64,
     reply: &Value<'_>,
 ) -> Reading {
     let answer = match (sent, reply) {
@@ -373,7 +375,7 @@ pub(super) fn read(
         }
         (Sent::Done, Value::Int(1)) => Answer::Done,
         (Sent::Ours | Sent::Wait { .. }, Value::Array(parts)) if is_refusal(parts) => {
-            let refusal = refusal(parts, dialect.strict.as_mut(), request, wall_us());
+            let refusal = refusal(parts, dialect.strict.as_mut(), sent_us(), now_us());
             let answer = Answer::Failed(refusal.unwrap_or_else(|| unexpected(reply)));
             if matches!(parts.get(2), Some(Value::Bulk([_, ..]))) {
                 return Reading::Repeat(answer);
@@ -408,8 +410,8 @@ fn is_refusal(parts: &[Value<'_>]) -> bool {
 fn refusal(
     parts: &[Value<'_>],
     strict: Option<&mut Strict>,
-    request: &Request<'_>,
-    wall_us: u64,
+    sent_us: u64,
+    now_us: u64,
 ) -> Option<Failure> {
     let [Value::Bulk(kind), Value::Bulk(detail), rest @ ..] = parts else { return None };
     if *kind == b"SETTINGS" {
@@ -417,7 +419,7 @@ fn refusal(
     }
     let number = digits(detail)?;
     if *kind == b"CLOCK" {
-        return Some(clock_refusal(number, request.wall_us, wall_us));
+        return Some(clock_refusal(number, sent_us, now_us));
     }
     if let ([Value::Bulk(word)], Some(strict)) = (rest, strict) {
         strict.repeat(word);
@@ -550,6 +552,19 @@ fn unexpected(reply: &Value<'_>) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_a_millisecond_is_a_whole_one() {
+        for (duration, ms) in [
+            (Duration::ZERO, 0),
+            (Duration::from_nanos(1), 1),
+            (Duration::from_millis(7), 7),
+            (Duration::new(3, 999_000_001), 4_000),
+            (Duration::MAX, u64::MAX),
+        ] {
+            assert_eq!(millis(duration), ms, "{duration:?}");
+        }
+    }
 
     #[test]
     fn a_prefix_matches_itself_alone() {
