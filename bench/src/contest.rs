@@ -16,6 +16,7 @@ use crate::peers::{Cycles, Kind, Process, System, Tools};
 pub struct Contest<'a> {
     tools: &'a Tools,
     servers: &'a [RedisServer],
+    urls: Vec<String>,
     files: TempDir,
     pub entrants: Vec<Entrant>,
 }
@@ -40,8 +41,19 @@ impl<'a> Contest<'a> {
         servers: &'a [RedisServer],
         systems: impl IntoIterator<Item = System>,
     ) -> Result<Self> {
-        let mut contest =
-            Self { tools, servers, files: tempfile::tempdir()?, entrants: Vec::new() };
+        let urls = servers.iter().map(RedisServer::url).collect();
+        Self::start_at(tools, servers, urls, systems)
+    }
+
+    /// The same by way of other addresses than the servers' own.
+    pub fn start_at(
+        tools: &'a Tools,
+        servers: &'a [RedisServer],
+        urls: Vec<String>,
+        systems: impl IntoIterator<Item = System>,
+    ) -> Result<Self> {
+        let files = tempfile::tempdir()?;
+        let mut contest = Self { tools, servers, urls, files, entrants: Vec::new() };
         for system in systems {
             let state = match system.refuses(servers.len()) {
                 Some(reason) => Err(reason.to_owned()),
@@ -67,7 +79,7 @@ impl<'a> Contest<'a> {
             Kind::Quorlock(Home::File) => {
                 vec![format!("sqlite:{}", self.files.path().join("locks.db").display())]
             }
-            _ => self.servers.iter().map(RedisServer::url).collect(),
+            _ => self.urls.clone(),
         }
     }
 

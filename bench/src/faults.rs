@@ -18,6 +18,8 @@ const SECONDS: f64 = 1.0;
 /// Who takes that long once is not asked again in the same state.
 const SLOW_SECONDS: f64 = 3.0;
 const STATES: [State; 3] = [State::Up, State::OneHung, State::TwoDead];
+/// How many locks at a time.
+const AT_A_TIME: [usize; 2] = [1, 64];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -43,17 +45,17 @@ pub fn compare(run: &Run) -> Result<Report> {
         contest.cycles(index, &order, limit);
     }
     let mut outcomes: Vec<Vec<Outcome>> =
-        vec![vec![Outcome::default(); STATES.len()]; contest.entrants.len()];
+        vec![vec![Outcome::default(); STATES.len() * AT_A_TIME.len()]; contest.entrants.len()];
     for round in 0..rounds {
-        for (number, state) in STATES.into_iter().enumerate() {
+        for (number, (state, at_a_time)) in settings().enumerate() {
             run.progress(&format!("faults, {state:?}, round {} of {rounds}", round + 1));
             state.begin(&servers);
             for index in contest.turns(round) {
                 if outcomes[index][number].is_known() {
                     continue;
                 }
-                let order =
-                    Order::cycles(&format!("bench/{number}/{index}/{round}"), 1, CYCLES, SECONDS);
+                let name = format!("bench/{number}/{index}/{round}");
+                let order = Order::cycles(&name, at_a_time, CYCLES * at_a_time as u64, SECONDS);
                 match contest.cycles(index, &order, limit) {
                     Some(sample) => outcomes[index][number].samples.push(sample),
                     None => {
@@ -67,8 +69,11 @@ pub fn compare(run: &Run) -> Result<Report> {
         }
     }
     let column = |name, charted| Column { name, charted };
-    let groups = STATES.iter().enumerate().map(|(number, state)| Group {
-        setting: state.title().to_owned(),
+    let groups = settings().enumerate().map(|(number, (state, at_a_time))| Group {
+        setting: match at_a_time {
+            1 => state.title().to_owned(),
+            many => format!("{}, {many} at a time", state.title()),
+        },
         rows: contest
             .entrants
             .iter()
@@ -78,11 +83,11 @@ pub fn compare(run: &Run) -> Result<Report> {
     });
     Ok(Report {
         name: "faults",
-        title: "Five nodes with faults: lock + release of a free name, one at a time",
+        title: "Five nodes with faults: lock + release of a free name",
         notes: vec![
             format!(
-                "median of {rounds} rounds in turns (min..max), of up to {CYCLES} cycles or \
-                 {SECONDS} s each; pinned to one core"
+                "median of {rounds} rounds in turns (min..max), of up to {CYCLES} cycles of \
+                 each task or {SECONDS} s; pinned to one core"
             ),
             "hung: stopped with SIGSTOP, its port still takes bytes; dead: killed, its port is closed"
                 .into(),
@@ -96,6 +101,11 @@ pub fn compare(run: &Run) -> Result<Report> {
         ],
         groups: groups.collect(),
     })
+}
+
+/// What is measured, in this order.
+fn settings() -> impl Iterator<Item = (State, usize)> {
+    AT_A_TIME.into_iter().flat_map(|at_a_time| STATES.map(|state| (state, at_a_time)))
 }
 
 impl State {

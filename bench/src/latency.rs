@@ -9,8 +9,10 @@ use quorlock_testkit::{RedisServer, servers};
 use crate::Run;
 use crate::commands::{Calls, Shares};
 use crate::contest::{Contest, Sample};
+use crate::far::Far;
 use crate::order::Order;
-use crate::peers::systems;
+use crate::own::Home;
+use crate::peers::{Kind, systems};
 use crate::report::{Cell, Column, Group, Report, Row};
 
 /// A round ends with the first of both.
@@ -18,19 +20,79 @@ const CYCLES: u64 = 300;
 const SECONDS: f64 = 0.5;
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// A thousandth of a second there and back, and five more.
+const NEAR_ONE_WAY: Duration = Duration::from_micros(500);
+const SLOW_ONE_WAY: Duration = Duration::from_micros(3_000);
+
+/// With client and servers on one core.
 pub fn compare(run: &Run) -> Result<Report> {
     let rounds = run.scaled(11, 3);
-    let column = |name, charted| Column { name, charted };
+    let groups = [1, 5].map(|nodes| here(run, nodes, rounds));
+    report(
+        "latency",
+        "Lock + release of a free name, one at a time",
+        rounds,
+        "client and servers pinned to one core",
+        groups.into_iter().collect::<Result<_>>()?,
+    )
+}
+
+/// Each where the operating system puts it.
+pub fn unpinned(run: &Run) -> Result<Report> {
+    let rounds = run.scaled(11, 3);
+    let groups = [1, 5].map(|nodes| here(run, nodes, rounds));
+    report(
+        "unpinned",
+        "Lock + release of a free name, one at a time, on all cores",
+        rounds,
+        "client and servers on any core",
+        groups.into_iter().collect::<Result<_>>()?,
+    )
+}
+
+/// On five nodes at a distance, all alike and one of them slow.
+pub fn distant(run: &Run) -> Result<Report> {
+    let rounds = run.scaled(7, 3);
+    let on_servers = || {
+        let remote = |kind| matches!(kind, Kind::Peer | Kind::Quorlock(Home::Servers));
+        systems().into_iter().filter(move |system| remote(system.kind))
+    };
+    let servers = servers(5);
+    let addrs: Vec<_> = servers.iter().map(RedisServer::addr).collect();
     let mut groups = Vec::new();
-    for nodes in [1, 5] {
-        groups.push(measure(run, nodes, rounds)?);
+    for (setting, last) in [
+        ("five nodes, 1 ms there and back", NEAR_ONE_WAY),
+        ("one of them 5 ms further", SLOW_ONE_WAY),
+    ] {
+        let near = Far::in_front_of(addrs[..4].iter().copied(), NEAR_ONE_WAY)?;
+        let last = Far::in_front_of([addrs[4]], last)?;
+        let urls = near.addrs().iter().chain(last.addrs()).map(|addr| format!("redis://{addr}"));
+        let contest = Contest::start_at(&run.tools, &servers, urls.collect(), on_servers())?;
+        groups.push(measure(run, setting, contest, &servers, rounds)?);
     }
+    report(
+        "distant",
+        "Lock + release of a free name, one at a time, on five nodes at a distance",
+        rounds,
+        "by way of a proxy that lets every byte arrive later",
+        groups,
+    )
+}
+
+fn report(
+    name: &'static str,
+    title: &'static str,
+    rounds: usize,
+    place: &str,
+    groups: Vec<Group>,
+) -> Result<Report> {
+    let column = |name, charted| Column { name, charted };
     Ok(Report {
-        name: "latency",
-        title: "Lock + release of a free name, one at a time",
+        name,
+        title,
         notes: vec![
             format!("median of {rounds} rounds in turns (min..max), of up to {CYCLES} cycles each"),
-            "client and servers pinned to one core; CPU of all threads, user and system".into(),
+            format!("{place}; CPU of all threads, user and system"),
             "tcp: two messages there and back on bare sockets; bare: the two commands on them"
                 .into(),
         ],
@@ -46,26 +108,37 @@ pub fn compare(run: &Run) -> Result<Report> {
     })
 }
 
-fn measure(run: &Run, nodes: usize, rounds: usize) -> Result<Group> {
+fn here(run: &Run, nodes: usize, rounds: usize) -> Result<Group> {
     let servers = servers(nodes);
-    let mut contest = Contest::start(&run.tools, &servers, systems())?;
+    let contest = Contest::start(&run.tools, &servers, systems())?;
+    let setting = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+    measure(run, &setting, contest, &servers, rounds)
+}
+
+fn measure(
+    run: &Run,
+    setting: &str,
+    mut contest: Contest,
+    servers: &[RedisServer],
+    rounds: usize,
+) -> Result<Group> {
     let count = contest.entrants.len();
     let mut shares: Vec<Shares> = Vec::new();
     for index in 0..count {
-        shares.push(warm_up(run, &mut contest, index, &servers)?);
+        shares.push(warm_up(run, &mut contest, index, servers)?);
     }
     let mut samples: Vec<Vec<(Sample, f64)>> = vec![Vec::new(); count];
     for round in 0..rounds {
-        run.progress(&format!("latency, {nodes} nodes, round {} of {rounds}", round + 1));
+        run.progress(&format!("latency, {setting}, round {} of {rounds}", round + 1));
         for index in contest.turns(round) {
-            let before = calls(&servers)?;
+            let before = calls(servers)?;
             let name = format!("bench/{index}/{round}");
             let order = Order::cycles(&name, 1, CYCLES, SECONDS);
             if let Some(sample) = contest.cycles(index, &order, LIMIT) {
-                let after = calls(&servers)?;
+                let after = calls(servers)?;
                 let commands = after.iter().zip(&before);
                 let commands = commands.map(|(after, before)| after.since(before, &shares[index]));
-                samples[index].push((sample, commands.sum::<f64>() / nodes as f64));
+                samples[index].push((sample, commands.sum::<f64>() / servers.len() as f64));
             }
         }
     }
@@ -88,8 +161,7 @@ fn measure(run: &Run, nodes: usize, rounds: usize) -> Result<Group> {
             ],
         }
     });
-    let setting = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
-    Ok(Group { setting, rows: rows.collect() })
+    Ok(Group { setting: setting.to_owned(), rows: rows.collect() })
 }
 
 /// A round that does not count, in which the commands are looked at closely.

@@ -18,6 +18,7 @@ mod memory;
 mod order;
 mod own;
 mod peers;
+mod release;
 mod report;
 mod rounds;
 mod sqlite;
@@ -103,12 +104,18 @@ fn main() -> Result<()> {
     let alone = || anyhow::Ok(run(Tools::own(&target)?));
     match which {
         Some("latency") => beside_peers(latency::compare),
+        Some("unpinned") => beside_peers(latency::unpinned),
+        Some("distant") => beside_peers(latency::distant),
         Some("throughput") => beside_peers(throughput::compare),
         Some("contended") => beside_peers(contended::compare),
         Some("faults") => beside_peers(faults::compare),
         Some("growth") => {
             let run = alone()?;
             run.finish(&growth::compare(&run)?)
+        }
+        Some("release") => {
+            let run = alone()?;
+            run.finish(&release::compare(&run)?)
         }
         Some("rounds") => {
             let run = alone()?;

@@ -1,20 +1,25 @@
 //! `cargo xtask bench`, which measures Quorlock beside its peers and beside the limit.
 
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
 use crate::debian;
 use crate::project::{Project, run};
+use crate::python_peers;
 
 /// All benchmarks, in the order in which they run.
-const ALL: [&str; 9] = [
+const ALL: [&str; 12] = [
     "latency",
+    "unpinned",
     "throughput",
     "contended",
     "faults",
+    "distant",
     "growth",
     "rounds",
+    RELEASE,
     "waiting",
     "sqlite",
     "memory",
@@ -26,6 +31,9 @@ const PINNED: [&str; 2] = ["latency", "faults"];
 
 /// Shows that the figures of `waiting` can be trusted; not part of all.
 const CHECK: &str = "waiting-check";
+
+/// Compares commands that Redis has only had since 8.4, and Valkey since 9.0.
+const RELEASE: &str = "release";
 
 /// Those that know no shorter way.
 const NEVER_QUICK: [&str; 2] = ["sqlite", "memory"];
@@ -85,6 +93,11 @@ impl Bench {
             } else {
                 Command::new(&program)
             };
+            if *name == RELEASE
+                && let Some(valkey) = valkey(project)?
+            {
+                command.env("QUORLOCK_TEST_VALKEY", valkey);
+            }
             command.arg(name).arg("--target").arg(project.target.join("bench-peers"));
             if self.quick {
                 command.arg("--quick");
@@ -99,6 +112,13 @@ impl Bench {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The Valkey that the tests use, if there is one for this machine.
+fn valkey(project: &Project) -> Result<Option<PathBuf>> {
+    let Ok(python) = python_peers::find_python() else { return Ok(None) };
+    debian::install(python_peers::missing_package(&python).as_slice())?;
+    Ok(python_peers::prepare(project, &python)?.valkey)
 }
 
 /// Times the parts of a lock by themselves, and compares with the time before.

@@ -44,17 +44,20 @@ ARGS of `test` narrow the run. They go to `cargo test`, after the options that a
 
 WHICH of `bench` is all, or some of:
   latency       lock + release of a free name, one at a time, on one and on five nodes
+  unpinned      the same with client and servers on any core
   throughput    64, 256 and 1,024 at a time
   contended     one name that 16 or 64 waiters want, in one process or four
   faults        one of five nodes hung, two of five dead
+  distant       five nodes at a distance, and one of them slower
   growth        what a lock costs while many are held, and after a million names (Quorlock only)
   rounds        how often one round trip is enough, alone and among 16 processes (Quorlock only)
+  release       what a release costs the server, as a script and as one command
   waiting       who is next, on nodes that are further away (Quorlock and rslock)
   sqlite        locks in one file, beside what the file alone costs
   memory        what held locks and waiters need of it (Quorlock and rslock)
-The first four run beside locks of other languages, which are installed into the target folder; what
+The first six run beside locks of other languages, which are installed into the target folder; what
 cannot be installed is named with the reason. `--quick` tries it out in four minutes. `--save` writes
-the first six to docs/performance as JSON and as charts; nothing else is ever written there.
+the first nine to docs/performance as JSON and as charts; nothing else is ever written there.
 
 The last line of `test` is the summary: `N passed, N failed, N skipped`.
 ";

@@ -56,15 +56,26 @@ impl<S: Read + Write> Client<S> {
     ///
     /// When the stream breaks or times out.
     pub fn send<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<()> {
-        let mut request = format!("*{}\r\n", args.len()).into_bytes();
-        for arg in args {
-            let arg = arg.as_ref();
-            request.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-            request.extend_from_slice(arg);
-            request.extend_from_slice(b"\r\n");
-        }
+        let mut request = Vec::new();
+        write_command(args, &mut request);
+        self.write(&request)
+    }
+
+    /// Sends many commands in one write, and reads all replies.
+    ///
+    /// # Errors
+    ///
+    /// As for [`command`](Self::command).
+    pub fn pipeline<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> io::Result<Vec<Reply>> {
+        let mut requests = Vec::new();
+        commands.iter().for_each(|args| write_command(args, &mut requests));
+        self.write(&requests)?;
+        commands.iter().map(|_| self.receive()).collect()
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let stream = self.stream.get_mut();
-        stream.write_all(&request)?;
+        stream.write_all(bytes)?;
         stream.flush()
     }
 
@@ -110,6 +121,16 @@ impl<S: Read + Write> Client<S> {
             None if line.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
             None => Err(not_resp(&line)),
         }
+    }
+}
+
+fn write_command<A: AsRef<[u8]>>(args: &[A], request: &mut Vec<u8>) {
+    request.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
+    for arg in args {
+        let arg = arg.as_ref();
+        request.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+        request.extend_from_slice(arg);
+        request.extend_from_slice(b"\r\n");
     }
 }
 

@@ -285,7 +285,11 @@ impl RedisServer {
     }
 
     /// A field of a section of `INFO`, if the server has it.
-    pub(crate) fn info(&self, section: &str, field: &str) -> Option<String> {
+    ///
+    /// # Panics
+    /// If the server does not answer.
+    #[must_use]
+    pub fn info(&self, section: &str, field: &str) -> Option<String> {
         let reply = self.command(&["INFO", section]);
         let Reply::Bulk(Some(text)) = &reply else { panic!("INFO {section}: {reply:?}") };
         let text = String::from_utf8_lossy(text);
