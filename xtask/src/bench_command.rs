@@ -154,7 +154,7 @@ mod tests {
         let some = parse("faults latency --quick").unwrap();
         assert_eq!(some, Bench { names: vec!["faults", "latency"], quick: true, save: false });
         let error = parse("latncy").unwrap_err().to_string();
-        assert!(error.contains("`latncy`") && error.contains("latency, throughput"), "{error}");
+        assert!(error.contains("`latncy`") && error.contains("latency, unpinned"), "{error}");
     }
 
     #[test]

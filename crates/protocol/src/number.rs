@@ -59,6 +59,12 @@ impl Proposal {
         Self { least: self.least.max(least), ..self }
     }
 
+    /// The last number of the block, if it begins with the least.
+    #[must_use]
+    pub const fn last(self) -> u64 {
+        self.least.saturating_add(self.block.saturating_sub(1) as u64)
+    }
+
     /// The last number of the block for this proposal on a node that has given out `last`.
     #[must_use]
     pub const fn after(self, last: u64) -> u64 {

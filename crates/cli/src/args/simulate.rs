@@ -27,7 +27,7 @@ Examples:
   quorlock simulate                            # 2000 seeds
   quorlock simulate --minutes 10               # as many as there is time for
   quorlock simulate --dialect redlock --faults crash,restart-empty,pause
-  quorlock simulate --by-fault --seeds 200     # which fault breaks which dialect
+  quorlock simulate --by-fault --seeds 200     # each fault, both dialects
   quorlock simulate --seed 62 --html run.html  # one seed, as a picture
   quorlock simulate --scenario long-pause --html pause.html";
 

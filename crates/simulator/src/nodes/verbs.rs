@@ -193,6 +193,9 @@ impl<R: Records> Keys<R> {
         let mine = owner.as_deref() == Some(&*me);
         let ttl_ms = millis(*ttl);
         if mine && !*yielding {
+            if let Some(proposal) = proposal {
+                self.records.raise(name, proposal.last());
+            }
             return Ok(Answer::Granted { number: self.records.keep(name, ttl_ms, script) });
         }
         let (ticket, proposal, sent) = (*ticket, *proposal, asked.sent);
@@ -208,7 +211,8 @@ impl<R: Records> Keys<R> {
             return Ok(queued(Some(Record::new(owner, Some(left)))));
         }
         let keep_ms = if mine { ttl_ms.max(millis(left)) } else { ttl_ms };
-        if self.pass_on(name, &me, 0, script) != Turn::Mine {
+        let next = proposal.map_or(0, |proposal| proposal.least);
+        if self.pass_on(name, &me, next, script) != Turn::Mine {
             return Ok(queued(None));
         }
         let taking = Taking { ttl_ms: keep_ms, proposal, least: 0, seen_us: None };

@@ -88,3 +88,23 @@ pub async fn a_grant_comes_with_a_number_of_its_own(backend: &impl Backend) {
     let again = second.wait(TicketNumber::New(1), LONG);
     assert_eq!(again.number().await, HIGH, "the same holder keeps its number");
 }
+
+/// Whoever asks once more for what it has got, or lets another have it, does not leave the number behind
+/// what it proposes now: the node may have forgotten what it gave out since the ticket was stored.
+pub async fn a_number_is_as_high_as_the_latest_request_wants_it(backend: &impl Backend) {
+    let client = Client::of(backend).await;
+    let node = Arc::clone(client.node());
+    let proposal = |least| Proposal { least, block: 4 };
+    let (first, second) = (client.waiter("latest", 1), client.waiter("latest", 2));
+    let asks = |waiter: &super::client::Waiter, place, yielding, least| {
+        let ticket = waiter.ticket(TicketNumber::Agreed(place));
+        waiter.owner().wait_numbered(&node, LONG, (ticket, yielding), proposal(least))
+    };
+    assert_eq!(asks(&second, 2, false, 100).number().await, 103);
+    assert_eq!(asks(&second, 2, false, 200).number().await, 203);
+    assert_eq!(asks(&second, 2, false, 150).number().await, 203, "never lower");
+    asks(&first, 1, false, 1).queued().await;
+    asks(&second, 2, true, 300).queued().await;
+    let record = first.seen().await.expect("a record");
+    assert_eq!(record.number, Some(303), "the first has it now");
+}

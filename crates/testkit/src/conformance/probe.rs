@@ -117,6 +117,17 @@ impl Owner {
         self.ask(node, Ask::Wait { ttl, ticket, yielding, proposal: self.proposal })
     }
 
+    /// The same with a wish for numbers.
+    pub fn wait_numbered(
+        &self,
+        node: &Arc<dyn Node>,
+        ttl: Duration,
+        (ticket, yielding): (Ticket, bool),
+        proposal: Proposal,
+    ) -> Arc<Probe> {
+        self.ask(node, Ask::Wait { ttl, ticket, yielding, proposal: Some(proposal) })
+    }
+
     /// The same, as if it had been sent at another time.
     pub fn wait_sent_at(
         &self,

@@ -107,7 +107,8 @@ impl Records {
                 until = until.max(kept.expires);
                 if !yielding {
                     kept.expires = until;
-                    return (Answer::Granted { number: self.raise_number(name, 0, now) }, None);
+                    let least = proposal.map_or(0, Proposal::last);
+                    return (Answer::Granted { number: self.raise_number(name, least, now) }, None);
                 }
             }
             Some(kept) => record = Some(kept.record(now)),
@@ -120,7 +121,7 @@ impl Records {
         let number = queue.join(token, place);
         let word = match record {
             Some(_) => None,
-            None => match self.pass_on(name, Some(token), 0, now) {
+            None => match self.pass_on(name, Some(token), proposal.map_or(0, |it| it.least), now) {
                 Turn::Another(word) => Some(word),
                 Turn::Mine | Turn::Nobody => {
                     self.store(name, &token.text(), now, until);

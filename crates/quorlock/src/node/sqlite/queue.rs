@@ -131,11 +131,16 @@ impl Queue<'_> {
                 Standing { name: request.name.clone(), token: *token, sent: request.sent };
             self.tickets.0.insert(ticket.waiter, standing);
         }
+        let least = proposal.map_or(0, |proposal| proposal.least);
         if record.is_none()
-            && (alone || self.pass_on(verbs, name, Some(token), 0)? != Turn::Another)
+            && (alone || self.pass_on(verbs, name, Some(token), least)? != Turn::Another)
         {
             let granted = if ours {
-                verbs.keep(name, &text, until)?
+                let kept = verbs.keep(name, &text, until)?;
+                match proposal.map(Proposal::last).filter(|last| kept < Some(*last)) {
+                    Some(last) => verbs.raise(name, &text, last)?,
+                    None => kept,
+                }
             } else {
                 verbs.acquire(name, &text, until, proposal)?
             };

@@ -160,6 +160,16 @@ impl Verbs<'_> {
         self.number(EXTEND, params![name, token, nanos(end), self.now()])
     }
 
+    /// Has the numbers of a holder go so far at least.
+    pub(super) fn raise(
+        &self,
+        name: &[u8],
+        token: &[u8],
+        least: u64,
+    ) -> rusqlite::Result<Option<u64>> {
+        self.number(CONFIRM, params![name, token, signed(least), self.now()])
+    }
+
     fn ours(&self, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<Answer> {
         let number = self.number(sql, values)?;
         Ok(number.map_or(Answer::Refused, |number| Answer::Granted { number }))

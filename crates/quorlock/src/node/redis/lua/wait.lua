@@ -11,7 +11,7 @@
 -- ARGV[7]  'agreed': exactly that number. 'new': the place that we have, or one behind everybody,
 --          with that number at least
 -- ARGV[8]  'yield': if it is ours, and somebody stands before us, let him have it. 'keep' otherwise
--- ARGV[9]  the least number for us
+-- ARGV[9]  the least number for us, and for another who gets it by this
 -- ARGV[10] how many numbers we want; 0 for none
 -- Replies  n >= 0               it is ours, lasts at least so long, and our last number is n
 --          {number}             our place; it was passed on to another this moment
@@ -61,7 +61,13 @@ local owner, err = read(lock)
 if err then
   return err
 end
+local least, block = tonumber(ARGV[9]), tonumber(ARGV[10])
 if owner == me and ARGV[8] ~= 'yield' then
+  -- It may have been stored with a ticket from long ago, which came back from an old file: numbers that
+  -- were given out since, and forgotten, are below what we want now.
+  if block > 0 and last_number(lock) < least + block - 1 then
+    raise(lock, least + block - 1)
+  end
   return keep(lock, me, ARGV[2])
 end
 
@@ -71,9 +77,10 @@ if owner and owner ~= me and is_live() then
   return {place, owner, left_ms(lock)}
 end
 local keep_ms = owner == me and math.max(ttl_ms, left_ms(lock)) or ttl_ms
-local turn, refused = pass_on(lock, me, 0)
+-- Whoever gets it instead has no lower number than we want, for the same reason.
+local turn, refused = pass_on(lock, me, least)
 if turn ~= me then
   return refused or {place}
 end
 keep_ms = string.format('%.0f', keep_ms)
-return take(lock, me, keep_ms, tonumber(ARGV[9]), tonumber(ARGV[10]))
+return take(lock, me, keep_ms, least, block)
