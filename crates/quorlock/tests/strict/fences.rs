@@ -5,7 +5,9 @@ use std::future::IntoFuture;
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
-use quorlock::node::{Call, Capabilities, ClientId, Failure, Inbox, Node, Proposal, Verb};
+use quorlock::node::{
+    Call, Capabilities, ClientId, Failure, Inbox, Node, Proposal, TicketNumber, Verb,
+};
 use quorlock::runtime::BoxFuture;
 use quorlock::{Dialect, Guard, Locker};
 use quorlock_testkit::conformance::owner;
@@ -54,6 +56,23 @@ async fn they_grow_though_servers_forget() {
         world.pass(QUARANTINE);
     }
     assert!(fences.is_sorted_by(|one, other| one < other), "{fences:?}");
+}
+
+/// A ticket may have come back from an old file, and the server has forgotten what it gave out since.
+#[tokio::test]
+async fn whoever_gets_a_broken_lock_has_a_number_of_this_day() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    let client = world.waiting_client(&server.url(), |_| {}).await;
+    let (holder, waiter) = (owner(NAME), client.waiter(NAME, 1));
+    let old = holder.acquire(client.node(), TTL).number().await;
+    assert!(old < 1_000, "{old}");
+    waiter.wait(TicketNumber::New(1), TTL).queued().await;
+    let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    let seen = holder.seen(client.node()).await.expect("a record");
+    assert!(holder.take_from(seen.holder, client.node()).is_done().await);
+    let record = waiter.seen().await.expect("it was passed on");
+    assert!(record.number.map(u128::from) >= Some(before.as_micros()), "{record:?}");
 }
 
 /// One server has given out a number that is ahead of all clocks: to somebody who got no majority.

@@ -59,6 +59,10 @@ impl Dialect for Records {
         self.numbers.get(name).copied().unwrap_or_default()
     }
 
+    fn newest(&self, _: u64) -> u64 {
+        0
+    }
+
     fn raise(&mut self, name: &[u8], least: u64) -> u64 {
         let number = self.last_number(name).max(least);
         self.numbers.insert(name.to_vec(), number);

@@ -143,6 +143,10 @@ impl Dialect for Records {
         self.locks.get(name).map_or(0, |lock| lock.number)
     }
 
+    fn newest(&self, wall_us: u64) -> u64 {
+        wall_us
+    }
+
     fn raise(&mut self, name: &[u8], least: u64) -> u64 {
         let lock = self.locks.entry(name.to_vec()).or_default();
         lock.number = lock.number.max(least);

@@ -55,6 +55,8 @@ pub(super) trait Records: Default + Clone {
     fn is_live(&self, name: &[u8], script: &Script<'_>) -> bool;
     fn left(&self, name: &[u8], script: &Script<'_>) -> Duration;
     fn last_number(&self, name: &[u8]) -> u64;
+    /// The least number for whom a lock is passed on to by somebody who proposes none.
+    fn newest(&self, wall_us: u64) -> u64;
     fn raise(&mut self, name: &[u8], least: u64) -> u64;
     fn take(&mut self, name: &[u8], token: &[u8], taking: Taking, script: &Script<'_>) -> u64;
     fn keep(&mut self, name: &[u8], ttl_ms: u64, script: &Script<'_>) -> u64;
@@ -167,7 +169,8 @@ impl<R: Records> Keys<R> {
                     return Ok(Answer::Refused);
                 }
                 self.notes.remove(name);
-                self.let_go(name, b"", 0, script);
+                let newest = self.records.newest(asked.wall_us);
+                self.let_go(name, b"", newest, script);
                 Answer::Done
             }
             AskedVerb::List => {

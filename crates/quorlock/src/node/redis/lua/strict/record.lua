@@ -201,6 +201,12 @@ local function last_number()
   return number
 end
 
+-- A number above all that were given out and forgotten, where nobody proposes one: this server casts votes
+-- again, and numbers follow the clients' clocks.
+local function newest()
+  return tonumber(ARGV[#ARGV - 1])
+end
+
 -- Raises the number to what is given at least, and returns it.
 local function raise(lock, least)
   number = math.max(number, least)
