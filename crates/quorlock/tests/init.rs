@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorlock::node::FailureKind;
 use quorlock::{Builder, Dialect, Error, InitState, Locker, NodeInit, Refusal};
-use quorlock_testkit::{DEADLINE, RedisServer, Reply, eventually, servers};
+use quorlock_testkit::{DEADLINE, RedisServer, Reply, eventually_async, servers};
 
 const MARKER: &str = ":quorlock:node";
 const MAX_TTL: Duration = Duration::from_secs(20);
@@ -72,7 +72,7 @@ async fn servers_that_wait_already_are_let_off() {
     assert!(matches!(error, Error::Quarantined { .. }), "{error}");
     // Not only a word that is still to be repeated: one that changes meanwhile is not marked.
     let waits = |node| marker(node).is_some_and(|marker| !marker.contains('?'));
-    eventually("every node has a marker", || servers.iter().all(waits));
+    eventually_async("every node has a marker", async || servers.iter().all(waits)).await;
     assert_ne!(marker(&servers[0]), of_a_new(&servers[0]));
     assert_eq!(states(&init(&servers, false).await), ["marked"; 3]);
     drop(locker.try_lock("x").await.expect("no quarantine"));
