@@ -88,12 +88,13 @@ impl Report {
         print!("{}", text::tables(self));
     }
 
-    /// Writes `NAME.json` and `NAME.svg` into a folder.
+    /// Writes `NAME.json`, `NAME.svg` and the smaller `NAME.short.svg` into a folder.
     pub fn save(&self, folder: &Path, machine: &Machine) -> Result<()> {
         fs::create_dir_all(folder)?;
         let file = |extension| folder.join(format!("{}.{extension}", self.name));
         fs::write(file("json"), format!("{:#}\n", self.json(machine)))?;
         fs::write(file("svg"), svg::chart(self, machine))?;
+        fs::write(file("short.svg"), svg::short_chart(self, machine))?;
         println!("written: {} and {}", file("json").display(), file("svg").display());
         Ok(())
     }

@@ -21,7 +21,26 @@ text{font:13px system-ui,sans-serif;fill:#1f2328}.t{font-size:18px;font-weight:6
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.n{fill:#9198a1}.g{stroke:#3d444d}\
 .q{fill:#4493f8}.p{fill:#656c76}.l{fill:#d29922}.w{stroke:#e6edf3}.b{fill:#0d1117}}";
 
+/// All that is worth one.
 pub fn chart(report: &Report, machine: &Machine) -> String {
+    let charted = report.columns.iter().enumerate().filter(|(_, column)| column.charted);
+    let panels = charted.flat_map(|column| report.groups.iter().map(move |group| (column, group)));
+    draw(report, machine, panels)
+}
+
+/// The first and the last column of the last setting, for whoever wants to see one thing.
+pub fn short_chart(report: &Report, machine: &Machine) -> String {
+    let charted = || report.columns.iter().enumerate().filter(|(_, column)| column.charted);
+    let columns = charted().next().into_iter().chain(charted().skip(1).last());
+    let panels = columns.filter_map(|column| Some((column, report.groups.last()?)));
+    draw(report, machine, panels)
+}
+
+fn draw<'a>(
+    report: &Report,
+    machine: &Machine,
+    panels: impl Iterator<Item = ((usize, &'a Column), &'a Group)>,
+) -> String {
     let mut body = String::new();
     let mut y = 34.0;
     line(&mut body, 16.0, y, "t", report.title);
@@ -30,11 +49,8 @@ pub fn chart(report: &Report, machine: &Machine) -> String {
         y += LINE;
         line(&mut body, 16.0, y, "n", note);
     }
-    let charted = report.columns.iter().enumerate().filter(|(_, column)| column.charted);
-    for (index, column) in charted {
-        for group in &report.groups {
-            y = panel(&mut body, y + 36.0, index, column, group);
-        }
+    for ((index, column), group) in panels {
+        y = panel(&mut body, y + 36.0, index, column, group);
     }
     let height = y + 20.0;
     format!(
