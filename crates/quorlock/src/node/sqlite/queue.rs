@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::verbs::{Verbs, moment, nanos, signed};
+use super::verbs::{Verbs, granted, moment, nanos, signed};
 use super::wake::Peer;
 use crate::name::Name;
 use crate::node::{Answer, ClientId, Grant, Proposal, Queued, Request, TicketNumber, Verb};
@@ -135,7 +135,7 @@ impl Queue<'_> {
         if record.is_none()
             && (alone || self.pass_on(verbs, name, Some(token), least)? != Turn::Another)
         {
-            let granted = if ours {
+            let number = if ours {
                 let kept = verbs.keep(name, &text, until)?;
                 match proposal.map(Proposal::last).filter(|last| kept < Some(*last)) {
                     Some(last) => verbs.raise(name, &text, last)?,
@@ -146,7 +146,7 @@ impl Queue<'_> {
             };
             self.tickets.0.remove(&ticket.waiter);
             // Nobody else has it: that was seen above.
-            return Ok(granted.map_or(Answer::Refused, |number| Answer::Granted { number }));
+            return Ok(granted(number));
         }
         let told = ticket.client == verbs.me && (self.told)(verbs);
         Ok(Answer::Queued(Queued { number, record, told }))

@@ -86,17 +86,15 @@ impl Verbs<'_> {
         let name = request.name.as_bytes();
         let done = match request.verb {
             Verb::Acquire { token, ttl, proposal } => {
-                let granted = self.acquire(name, &token.text(), self.now.after(ttl), proposal)?;
-                return Ok(granted.map_or(Answer::Refused, |number| Answer::Granted { number }));
+                let end = self.now.after(ttl);
+                return Ok(granted(self.acquire(name, &token.text(), end, proposal)?));
             }
             Verb::Confirm { token, number } => {
-                let values = params![name, &*token.text(), signed(number), self.now()];
-                return self.ours(CONFIRM, values);
+                return Ok(granted(self.raise(name, &token.text(), number)?));
             }
             // It does not forget while the machine runs, so there is nothing to heal.
             Verb::Extend { token, ttl, heal: _ } => {
-                let values = params![name, &*token.text(), nanos(self.now.after(ttl)), self.now()];
-                return self.ours(EXTEND, values);
+                return Ok(granted(self.keep(name, &token.text(), self.now.after(ttl))?));
             }
             Verb::Release { token, next, .. } => self.let_go(name, &token.text(), next, queue)?,
             Verb::Wait { .. } => return queue.wait(self, request),
@@ -168,11 +166,6 @@ impl Verbs<'_> {
         least: u64,
     ) -> rusqlite::Result<Option<u64>> {
         self.number(CONFIRM, params![name, token, signed(least), self.now()])
-    }
-
-    fn ours(&self, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<Answer> {
-        let number = self.number(sql, values)?;
-        Ok(number.map_or(Answer::Refused, |number| Answer::Granted { number }))
     }
 
     /// The number of the one row that was changed, if one was.
@@ -258,6 +251,11 @@ pub(super) fn signed(number: u64) -> i64 {
 
 pub(super) fn moment(nanos: i64) -> Moment {
     Moment::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
+/// The answer to whoever has a number now, or has nothing.
+pub(super) fn granted(number: Option<u64>) -> Answer {
+    number.map_or(Answer::Refused, |number| Answer::Granted { number })
 }
 
 #[cfg(test)]
