@@ -1,11 +1,11 @@
 //! Waiters that take turns with one name.
 
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio::task::{JoinSet, LocalSet};
+use tokio::task::JoinSet;
 
 use super::system::System;
 use crate::clock::{Alarm, now_ns};
@@ -16,33 +16,28 @@ use crate::peers::Contention;
 /// Between two turns of a waiter.
 const PAUSE_US: Range<u64> = 2_500..7_500;
 
-pub async fn contend(system: &Rc<System>, order: &Order) -> Result<Contention> {
+pub async fn contend(system: &Arc<System>, order: &Order) -> Result<Contention> {
     let (first, count): (u64, u64) = (order.number("first")?, order.number("waiters")?);
-    let name: Rc<str> = order.text("name")?.into();
+    let name: Arc<str> = order.text("name")?.into();
     let hold = Duration::from_micros(order.number("hold_us")?);
     let time: Range<u64> = order.number("from_ns")?..order.number("to_ns")?;
     let cpu = cpu::own_seconds();
     let mut waiters = JoinSet::new();
-    let local = LocalSet::new();
     for waiter in first..first + count {
-        let (system, name, time) = (Rc::clone(system), Rc::clone(&name), time.clone());
-        waiters.spawn_local_on(take_turns(waiter, system, name, hold, time), &local);
+        let (system, name, time) = (Arc::clone(system), Arc::clone(&name), time.clone());
+        waiters.spawn(take_turns(waiter, system, name, hold, time));
     }
-    let turns = local.run_until(async {
-        let mut turns = Vec::new();
-        while let Some(done) = waiters.join_next().await {
-            turns.extend(done??);
-        }
-        anyhow::Ok(turns)
-    });
-    let turns = turns.await?;
+    let mut turns = Vec::new();
+    while let Some(done) = waiters.join_next().await {
+        turns.extend(done??);
+    }
     Ok(Contention { turns, cpu_seconds: cpu::own_seconds() - cpu, failed: 0, error: None })
 }
 
 async fn take_turns(
     waiter: u64,
-    system: Rc<System>,
-    name: Rc<str>,
+    system: Arc<System>,
+    name: Arc<str>,
     hold: Duration,
     time: Range<u64>,
 ) -> Result<Vec<[u64; 4]>> {

@@ -1,11 +1,11 @@
 //! Lock + release of free names, by some workers at once.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
-use tokio::task::LocalSet;
+use tokio::task::JoinSet;
 
 use super::system::System;
 use crate::cpu;
@@ -13,46 +13,53 @@ use crate::order::Order;
 use crate::peers::Cycles;
 use crate::stats::at;
 
-/// What the workers of one round share.
+/// What one worker has seen.
 #[derive(Default)]
 struct Tally {
-    begun: Cell<u64>,
-    samples: RefCell<Vec<Duration>>,
-    failed: Cell<u64>,
-    error: RefCell<Option<String>>,
+    samples: Vec<Duration>,
+    failed: u64,
+    error: Option<String>,
 }
 
-pub async fn cycles(system: &Rc<System>, order: &Order) -> Result<Cycles> {
+/// The workers are tasks, as callers in a service are. The future that a runtime blocks on costs two more
+/// system calls for each time that it is woken.
+pub async fn cycles(system: &Arc<System>, order: &Order) -> Result<Cycles> {
     let (concurrency, count): (usize, u64) = (order.number("concurrency")?, order.number("count")?);
     let limit = Duration::try_from_secs_f64(order.number("seconds")?)?;
-    let tally = Rc::new(Tally::default());
+    let begun = Arc::new(AtomicU64::new(0));
     let (cpu, start) = (cpu::own_seconds(), Instant::now());
-    let workers = LocalSet::new();
+    let mut workers = JoinSet::new();
     for index in 0..concurrency {
-        let (system, tally) = (Rc::clone(system), Rc::clone(&tally));
+        let (system, begun) = (Arc::clone(system), Arc::clone(&begun));
         let prefix = format!("{}/{index}", order.text("name")?);
-        workers.spawn_local(async move {
+        workers.spawn(async move {
+            let mut tally = Tally::default();
             for serial in 0_u64.. {
-                if start.elapsed() >= limit || tally.begun.get() >= count {
-                    return;
+                if start.elapsed() >= limit || begun.fetch_add(1, Ordering::Relaxed) >= count {
+                    break;
                 }
-                tally.begun.set(tally.begun.get() + 1);
                 let name = format!("{prefix}/{serial}");
                 let begun = Instant::now();
                 match cycle(&system, &name).await {
-                    Ok(()) => tally.samples.borrow_mut().push(begun.elapsed()),
+                    Ok(()) => tally.samples.push(begun.elapsed()),
                     Err(error) => {
-                        tally.failed.set(tally.failed.get() + 1);
-                        tally.error.borrow_mut().get_or_insert_with(|| error.to_string());
+                        tally.failed += 1;
+                        tally.error.get_or_insert_with(|| error.to_string());
                     }
                 }
             }
+            tally
         });
     }
-    workers.await;
+    let mut all = Tally::default();
+    while let Some(tally) = workers.join_next().await {
+        let tally = tally?;
+        all.samples.extend(tally.samples);
+        all.failed += tally.failed;
+        all.error = all.error.or(tally.error);
+    }
     let (took, cpu) = (start.elapsed(), cpu::own_seconds() - cpu);
-    let report = report(tally.samples.take(), took, cpu);
-    Ok(Cycles { failed: tally.failed.get(), error: tally.error.take(), ..report })
+    Ok(Cycles { failed: all.failed, error: all.error, ..report(all.samples, took, cpu) })
 }
 
 async fn cycle(system: &System, name: &str) -> Result<(), Error> {

@@ -1,10 +1,10 @@
 //! Locks that stay held from round to round, to see what many of them cost.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use tokio::task::LocalSet;
+use tokio::task::JoinSet;
 
 use super::system::{Held, System};
 use crate::cpu;
@@ -21,7 +21,7 @@ pub struct Holder(Vec<Held>);
 
 impl Holder {
     /// Takes locks, or releases some, until `count` are held; then rests for `seconds`.
-    pub async fn hold(&mut self, system: &Rc<System>, order: &Order) -> Result<Holding> {
+    pub async fn hold(&mut self, system: &Arc<System>, order: &Order) -> Result<Holding> {
         memory::count();
         let count: usize = order.number("count")?;
         let before = self.0.len();
@@ -29,12 +29,14 @@ impl Holder {
         while self.0.len() > count {
             let at_once = (self.0.len() - count).min(AT_ONCE as usize);
             let some = self.0.split_off(self.0.len() - at_once);
-            let all = LocalSet::new();
+            let mut all = JoinSet::new();
             for held in some {
-                let system = Rc::clone(system);
-                all.spawn_local(async move { system.release(held).await });
+                let system = Arc::clone(system);
+                all.spawn(async move { system.release(held).await });
             }
-            all.await;
+            for released in all.join_all().await {
+                released?;
+            }
         }
         while self.0.len() < count {
             self.take((count - self.0.len()) as u64, system, order).await?;
@@ -51,18 +53,16 @@ impl Holder {
         })
     }
 
-    async fn take(&mut self, missing: u64, system: &Rc<System>, order: &Order) -> Result<()> {
+    async fn take(&mut self, missing: u64, system: &Arc<System>, order: &Order) -> Result<()> {
         let name = order.text("name")?;
         let first = self.0.len() as u64;
-        let all = LocalSet::new();
-        let taken = (first..first + missing.min(AT_ONCE)).map(|serial| {
-            let (system, name) = (Rc::clone(system), format!("{name}/{serial}"));
-            all.spawn_local(async move { system.try_lock(&name).await })
-        });
-        let taken: Vec<_> = taken.collect();
-        all.await;
-        for held in taken {
-            self.0.push(held.await??);
+        let mut all = JoinSet::new();
+        for serial in first..first + missing.min(AT_ONCE) {
+            let (system, name) = (Arc::clone(system), format!("{name}/{serial}"));
+            all.spawn(async move { system.try_lock(&name).await });
+        }
+        for held in all.join_all().await {
+            self.0.push(held?);
         }
         Ok(())
     }

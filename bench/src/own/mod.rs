@@ -10,7 +10,7 @@ mod system;
 mod variants;
 
 use std::io::{BufRead, stdin};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -35,7 +35,7 @@ pub const TCP: &str = "tcp";
 pub const REDIS_BENCHMARK: &str = "redis-benchmark";
 
 enum Peer {
-    System(Rc<System>, Holder),
+    System(Arc<System>, Holder),
     Bare(Bare),
     RedisBenchmark(RedisBenchmark),
 }
@@ -47,7 +47,7 @@ impl Peer {
             BARE => Self::Bare(Bare::to_servers(&nodes)?),
             TCP => Self::Bare(Bare::to_echoes(nodes.len())?),
             REDIS_BENCHMARK => Self::RedisBenchmark(RedisBenchmark::of(&nodes[0])?),
-            name => Self::System(Rc::new(System::connect(name, nodes).await?), Holder::default()),
+            name => Self::System(Arc::new(System::connect(name, nodes).await?), Holder::default()),
         })
     }
 
