@@ -160,7 +160,7 @@ impl Candidacy {
     fn release(&self) {
         let all = NodeSet::first(self.core.nodes.len());
         let lingers = self.ttl() * u32::from(LINGERING_TTLS);
-        ReleaseRound::new(&self.core, self.name.clone(), self.token, all, lingers).send();
+        ReleaseRound::new(&self.core, self.name.clone(), self.token, all, true, lingers).send();
     }
 
     /// How it stands, for whoever gives up.

@@ -291,8 +291,10 @@ impl Claim {
     /// Gives it back to the nodes: nothing is extended from now on.
     pub(crate) fn give_back(&self) -> Passed {
         let (name, lingers) = (self.name.clone(), self.ttl() * u32::from(self.lingers));
+        // Only tickets outlive a record.
+        let queued = self.lingers > 1;
         let round = (!self.borrowed)
-            .then(|| ReleaseRound::new(&self.core, name, self.token, self.on, lingers));
+            .then(|| ReleaseRound::new(&self.core, name, self.token, self.on, queued, lingers));
         let (told, send) = {
             let mut state = locked(&self.state);
             state.lease.released();

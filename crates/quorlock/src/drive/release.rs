@@ -22,6 +22,8 @@ pub(crate) struct ReleaseRound {
     stamp: Stamp,
     /// The least number for whoever gets it next.
     next: u64,
+    /// Whether there may be tickets as well.
+    queued: bool,
     /// The nodes that can have something to release, and when that is gone by itself.
     owing: NodeSet,
     until: Moment,
@@ -39,12 +41,14 @@ struct State {
 
 impl ReleaseRound {
     /// A release on the nodes in `owing`, those included that never answered. The others have said
-    /// that there is nothing. Record and ticket are gone after `lingers` by themselves.
+    /// that there is nothing. Record and ticket, if it is `queued`, are gone after `lingers` by
+    /// themselves.
     pub(crate) fn new(
         core: &Arc<Core>,
         name: Name,
         token: Token,
         owing: NodeSet,
+        queued: bool,
         lingers: Duration,
     ) -> Arc<Self> {
         let stamp = core.stamp();
@@ -60,7 +64,7 @@ impl ReleaseRound {
         if pending {
             core.releases.begin();
         }
-        Arc::new(Self { core, name, token, stamp, next, owing, until, state: state.into() })
+        Arc::new(Self { core, name, token, stamp, next, queued, owing, until, state: state.into() })
     }
 
     /// Asks the nodes to drop the record and the ticket.
@@ -122,7 +126,8 @@ impl Round for ReleaseRound {
     fn request(&self, node: usize) -> Request<'_> {
         let until = self.owing.contains(node).then_some(self.until);
         let Stamp { sent, wall_us } = self.stamp;
-        let verb = Verb::Release { token: &self.token, until, next: self.next };
+        let (next, queued) = (self.next, self.queued);
+        let verb = Verb::Release { token: &self.token, until, next, queued };
         Request { name: &self.name, sent, wall_us, verb }
     }
 

@@ -263,7 +263,10 @@ impl Round for Question {
                 let ticket = Ticket { client: self.client, waiter: 1, number };
                 Verb::Wait { token, ttl, ticket, yielding: false, proposal: self.proposal }
             }
-            Wish::Release => Verb::Release { token, until: Some(self.sent.after(ttl)), next: 0 },
+            Wish::Release => {
+                let until = Some(self.sent.after(ttl));
+                Verb::Release { token, until, next: 0, queued: false }
+            }
         };
         Request { name: &self.name, sent: self.sent, wall_us: self.wall_us, verb }
     }

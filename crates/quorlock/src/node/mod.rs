@@ -214,7 +214,7 @@ pub enum Verb<'a> {
         proposal: Option<Proposal>,
     },
     /// Drop the record if it is ours, or pass it on to the head of the queue: done. Otherwise
-    /// refused. Either way our place in the queue is gone.
+    /// refused. Either way our place in the queue is gone, if we had one.
     Release {
         /// The owner.
         token: &'a Token,
@@ -224,6 +224,8 @@ pub enum Verb<'a> {
         /// The least number for whoever it is passed on to: the same for all nodes, so that they
         /// agree. Zero if holders have no numbers.
         next: u64,
+        /// Whether we may have a place in the queue.
+        queued: bool,
     },
     /// Say who holds it: [`Answer::Seen`].
     Inspect,

@@ -8,6 +8,7 @@ mod logs;
 mod queues;
 mod rights;
 mod secrets;
+mod shortcuts;
 mod turnpike;
 mod unfit;
 mod ways;

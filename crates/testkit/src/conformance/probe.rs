@@ -1,5 +1,6 @@
 //! A round of one call, for talking to a node by hand.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -30,7 +31,7 @@ enum Ask {
     Acquire(Duration, Option<Proposal>),
     Confirm(u64),
     Extend(Duration),
-    Release(u64),
+    Release { next: u64, queued: bool },
     Wait { ttl: Duration, ticket: Ticket, yielding: bool, proposal: Option<Proposal> },
     Inspect,
     Describe(String),
@@ -52,6 +53,8 @@ pub struct Owner {
     name: Name,
     token: Token,
     proposal: Option<Proposal>,
+    /// Whether it has ever asked for a place in a queue.
+    queued: Arc<AtomicBool>,
 }
 
 /// A new owner of `name`.
@@ -61,7 +64,8 @@ pub struct Owner {
 #[must_use]
 pub fn owner(name: impl AsRef<[u8]>) -> Owner {
     let name = Name::new(name).expect("a name for a lock");
-    Owner { name, token: Token::random(&TokioRuntime::current()), proposal: Some(PROPOSAL) }
+    let token = Token::random(&TokioRuntime::current());
+    Owner { name, token, proposal: Some(PROPOSAL), queued: Arc::default() }
 }
 
 impl Owner {
@@ -103,7 +107,7 @@ impl Owner {
 
     /// The same, with the least number for whoever gets it next.
     pub fn release_to(&self, node: &Arc<dyn Node>, next: u64) -> Arc<Probe> {
-        self.ask(node, Ask::Release(next))
+        self.ask(node, Ask::Release { next, queued: self.queued.load(Ordering::Relaxed) })
     }
 
     /// Asks `node` for the name, or for a place in its queue.
@@ -214,6 +218,9 @@ impl Owner {
     }
 
     fn ask_sent_at(&self, sent: Moment, node: &Arc<dyn Node>, ask: Ask) -> Arc<Probe> {
+        if let Ask::Wait { .. } = ask {
+            self.queued.store(true, Ordering::Relaxed);
+        }
         let probe = Arc::new(Probe {
             name: self.name.clone(),
             token: self.token,
@@ -298,9 +305,9 @@ impl Round for Probe {
             Ask::Acquire(ttl, proposal) => Verb::Acquire { token, ttl, proposal },
             Ask::Confirm(number) => Verb::Confirm { token, number },
             Ask::Extend(ttl) => Verb::Extend { token, ttl, heal: None },
-            Ask::Release(next) => {
+            Ask::Release { next, queued } => {
                 let until = Some(self.sent.after(Duration::from_secs(60)));
-                Verb::Release { token, until, next }
+                Verb::Release { token, until, next, queued }
             }
             Ask::Wait { ttl, ticket, yielding, proposal } => {
                 Verb::Wait { token, ttl, ticket, yielding, proposal }

@@ -354,7 +354,8 @@ mod tests {
         let ([first, next], mut node) = (tokens(), Node::new());
         assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
         assert!(matches!(node.wait(second(5), &next), Answer::Queued(_)));
-        let (_, word) = node.ask(second(2), Verb::Release { token: &first, until: None, next: 0 });
+        let (_, word) = node
+            .ask(second(2), Verb::Release { token: &first, until: None, next: 0, queued: true });
         assert_eq!(word, Some(second(5)));
         assert_eq!(node.left(second(5)), Some(TTL));
     }
@@ -378,8 +379,10 @@ mod tests {
             for at in [9, 18, 27] {
                 node.ask(second(at), Verb::Extend { token: &first, ttl: TTL, heal: None });
             }
-            let (_, word) =
-                node.ask(released_at, Verb::Release { token: &first, until: None, next: 0 });
+            let (_, word) = node.ask(
+                released_at,
+                Verb::Release { token: &first, until: None, next: 0, queued: true },
+            );
             assert_eq!(word.is_some(), served, "{released_at:?}");
             assert_eq!(node.left(released_at).is_some(), served);
             assert!(node.records.queues.is_empty());

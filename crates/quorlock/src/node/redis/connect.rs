@@ -8,6 +8,7 @@ use super::address::Address;
 use super::error::rejected;
 use super::inbox;
 use super::resp::{self, Command, Value};
+use super::shortcut::Shortcut;
 use super::stream::{self, ReadHalf, WriteHalf};
 use super::tls::Tls;
 use crate::node::{ClientId, Failure, FailureKind};
@@ -52,6 +53,7 @@ pub(super) struct Connected {
     pub(super) marker: Vec<u8>,
     /// Whether word of grants comes over this connection, or why not.
     pub(super) told: Result<(), Failure>,
+    pub(super) shortcut: Option<Shortcut>,
     /// What was read after the last reply to the greeting.
     pub(super) rest: Vec<u8>,
 }
@@ -111,8 +113,8 @@ pub(super) async fn connect(
         }
     }
     let Wire { read, write, tls, plain: rest } = wire;
-    let write = Arc::new(write);
-    Ok(Connected { read, write, tls, client_id, run_id, marker, told, rest })
+    let (write, shortcut) = (Arc::new(write), Shortcut::of(&info));
+    Ok(Connected { read, write, tls, client_id, run_id, marker, told, shortcut, rest })
 }
 
 fn seen(marker: &Value<'_>) -> Vec<u8> {

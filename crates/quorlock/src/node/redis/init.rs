@@ -5,7 +5,7 @@ use super::connect::{Wire, check_role, check_version, field, greet, identity, re
 use super::examine::{bytes, time};
 use super::marker::{self, Shared, Standing};
 use super::resp::{Command, Value};
-use super::verbs::{self, Reading, Strict, read};
+use super::verbs::{self, By, Reading, Strict, read};
 use crate::init::{InitState, Look, Refusal};
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Request, Setting, Verb};
@@ -115,7 +115,8 @@ impl Server {
         let mut strict = Strict::new(&setting.settings);
         strict.connected_to(run_id, b"");
         let prefix = setting.settings.prefix.clone();
-        let mut dialect = verbs::Dialect { prefix, told: None, strict: Some(strict) };
+        let mut dialect =
+            verbs::Dialect { prefix, strict: Some(strict), ..verbs::Dialect::default() };
         // Of no meaning, but there has to be one.
         let name =
             Name::new("-").map_err(|error| Failure::new(FailureKind::Unfit, error.to_string()))?;
@@ -126,7 +127,7 @@ impl Server {
             let sent = setting.runtime.now();
             let request = Request { name: &name, sent, wall_us, verb: Verb::List { from: &from } };
             let mut command = Vec::new();
-            let asked = dialect.encode(&request, true, &mut command);
+            let asked = dialect.encode(&request, By::Source, &mut command);
             self.wire.send(&command).await?;
             let listed = self
                 .wire

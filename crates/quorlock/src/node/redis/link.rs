@@ -20,7 +20,7 @@ use super::address::Address;
 use super::connect::{Connected, Demands};
 use super::inbox::Incoming;
 use super::stream::WriteHalf;
-use super::verbs::{Dialect, Sent, Strict};
+use super::verbs::{By, Dialect, Sent, Strict};
 use crate::locked::locked;
 use crate::node::{
     Answer, Call, ClientId, Failure, FailureKind, Inbox, Lateness, Request, Setting, Verb,
@@ -104,7 +104,7 @@ impl Link {
     pub(super) fn new(address: &Address, setting: &Setting) -> Self {
         let settings = &setting.settings;
         let strict = (settings.dialect == crate::Dialect::Strict).then(|| Strict::new(settings));
-        let dialect = Dialect { prefix: settings.prefix.clone(), told: None, strict };
+        let dialect = Dialect { prefix: settings.prefix.clone(), strict, ..Dialect::default() };
         Self {
             label: address.label.clone(),
             runtime: Arc::clone(&setting.runtime),
@@ -210,6 +210,8 @@ impl Link {
         let mut state = self.state();
         if let Some(strict) = &mut state.dialect.strict {
             strict.connected_to(&connected.run_id, &connected.marker);
+        } else {
+            state.dialect.shortcut.clone_from(&connected.shortcut);
         }
         state.dialect.told = connected.told.is_ok().then_some(self.inbox.client);
         // Only the session can seal what goes over TLS.
@@ -303,7 +305,7 @@ impl State {
     /// Writes a call's command, or leaves it to the session if the connection is busy.
     fn send(&mut self, call: Call, since: Moment, again: bool) {
         let idle = self.lone && self.waiting.is_empty() && self.out.is_empty();
-        let sent = self.encode(&call, false);
+        let sent = self.encode(&call, By::Shortest);
         let (with_source, repeated) = (false, false);
         self.waiting.push_back(Waiting { call, sent, since, again, with_source, repeated });
         if idle
@@ -314,18 +316,19 @@ impl State {
         }
     }
 
-    /// Sends the command of a call whose script the server did not know with the script's source.
-    pub(super) fn send_source(&mut self, mut waiting: Waiting, now: Moment) {
-        waiting.sent = self.encode(&waiting.call, true);
+    /// Sends a call whose command has done nothing by its script, or by the script's source if it is that
+    /// which the server did not know.
+    pub(super) fn send_by(&mut self, by: By, mut waiting: Waiting, now: Moment) {
+        waiting.sent = self.encode(&waiting.call, by);
         waiting.since = now;
-        waiting.with_source = true;
+        waiting.with_source = by == By::Source;
         self.waiting.push_back(waiting);
     }
 
     /// Sends a call once more, at this time of day: whatever came of it before, nothing did.
     pub(super) fn repeat(&mut self, mut waiting: Waiting, now: Moment, wall_us: u64) {
         let request = Request { wall_us, ..waiting.call.request() };
-        waiting.sent = self.dialect.encode(&request, false, &mut self.out);
+        waiting.sent = self.dialect.encode(&request, By::Script, &mut self.out);
         waiting.since = now;
         waiting.repeated = true;
         self.waiting.push_back(waiting);
@@ -345,8 +348,8 @@ impl State {
         })
     }
 
-    fn encode(&mut self, call: &Call, source: bool) -> Sent {
-        self.dialect.encode(&call.request(), source, &mut self.out)
+    fn encode(&mut self, call: &Call, by: By) -> Sent {
+        self.dialect.encode(&call.request(), by, &mut self.out)
     }
 
     /// The session's waker, if it has something to do and does not know it yet.

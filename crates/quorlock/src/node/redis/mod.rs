@@ -31,6 +31,7 @@ mod link;
 mod marker;
 mod resp;
 mod session;
+mod shortcut;
 mod stream;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;

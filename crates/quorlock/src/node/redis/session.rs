@@ -11,7 +11,7 @@ use super::link::{self, Link, State};
 use super::resp::{self, Value};
 use super::stream::{ReadHalf, WriteHalf};
 use super::tls::Tls;
-use super::verbs::{self, Reading};
+use super::verbs::{self, By, Reading};
 use crate::node::{Answer, Call, Failure, FailureKind, Grant};
 use crate::runtime::{BoxFuture, Runtime, wall_us};
 
@@ -191,7 +191,8 @@ impl Session {
                     let failure = Failure::new(FailureKind::Rejected, text);
                     self.news.push(News::Answer(waiting.call, Answer::Failed(failure)));
                 }
-                Reading::SendSource => state.send_source(waiting, self.runtime.now()),
+                Reading::SendSource => state.send_by(By::Source, waiting, self.runtime.now()),
+                Reading::SendScript => state.send_by(By::Script, waiting, self.runtime.now()),
                 Reading::Repeat(answer) if waiting.repeated => {
                     self.news.push(News::Answer(waiting.call, answer));
                 }

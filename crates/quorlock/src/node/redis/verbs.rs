@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::error::rejected;
 use super::marker;
 use super::resp::{Command, Value, part};
+use super::shortcut::Shortcut;
 use crate::name::Name;
 use crate::node::{
     Answer, ClientId, Failure, FailureKind, Holder, Listed, Proposal, Queued, Record, Request,
@@ -22,6 +23,19 @@ pub(super) struct Dialect {
     pub(super) told: Option<ClientId>,
     /// In the `strict` dialect.
     pub(super) strict: Option<Strict>,
+    /// For releases, in the other one.
+    pub(super) shortcut: Option<Shortcut>,
+}
+
+/// What a call is sent by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// One command that does it all, if there is one; otherwise its script.
+    Shortest,
+    /// The hash of its script.
+    Script,
+    /// The whole script.
+    Source,
 }
 
 /// What the scripts of the `strict` dialect are told with each call.
@@ -105,6 +119,8 @@ pub(super) enum Sent {
     Ours,
     /// A script that says whether it did something.
     Done,
+    /// A command that did it, or nothing.
+    Shortcut,
     Wait {
         /// Whether word of a grant to this ticket will come.
         told: bool,
@@ -119,6 +135,8 @@ pub(super) enum Reading {
     Answer(Answer),
     /// The server does not know the script, so nothing ran: send its source.
     SendSource,
+    /// The shortcut did nothing: send the script.
+    SendScript,
     /// The server was emptied, and changed nothing but its marker. It wants the request once more, sent
     /// after this reply; otherwise this is the answer.
     Repeat(Answer),
@@ -208,8 +226,17 @@ impl Dialect {
         [acquire, confirm, extend, release, wait, inspect].map(|it| it.source.clone()).into()
     }
 
-    /// Writes the command for a request. Scripts go by their hash, or whole with `source`.
-    pub(super) fn encode(&self, request: &Request<'_>, source: bool, out: &mut Vec<u8>) -> Sent {
+    /// Writes the command for a request.
+    pub(super) fn encode(&mut self, request: &Request<'_>, by: By, out: &mut Vec<u8>) -> Sent {
+        if let Verb::Release { token, queued: false, .. } = request.verb
+            && by == By::Shortest
+            && let Some(shortcut) = &mut self.shortcut
+            && shortcut.is_next()
+        {
+            shortcut.write(&self.prefix, request, token, out);
+            return Sent::Shortcut;
+        }
+        let source = by == By::Source;
         let scripts = self.scripts();
         let script = |script: &Script, args, out| self.script(script, source, request, args, out);
         let (command, sent) = match request.verb {
@@ -361,6 +388,17 @@ pub(super) fn read(
     reply: &Value<'_>,
 ) -> Reading {
     let answer = match (sent, reply) {
+        (Sent::Shortcut, Value::Int(1)) => Answer::Done,
+        (Sent::Shortcut, reply) => {
+            match (reply, &mut dialect.shortcut) {
+                // The script tells what is there instead.
+                (Value::Int(0), Some(shortcut)) => shortcut.was_refused(),
+                (Value::Error(text), _) if text.starts_with(b"WRONGTYPE") => {}
+                // A user without the right to it, most likely.
+                (_, shortcut) => *shortcut = None,
+            }
+            return Reading::SendScript;
+        }
         (_, Value::Error(text)) if text.starts_with(b"NOSCRIPT") => return Reading::SendSource,
         (_, Value::Error(text)) => Answer::Failed(rejected(text)),
         (Sent::Set, Value::Simple(b"OK")) => Answer::Granted { number: 0 },

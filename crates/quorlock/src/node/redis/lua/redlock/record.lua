@@ -1,7 +1,10 @@
 -- The record of a lock in the `redlock` dialect. Stands before the verbs.
 --
 --   LOCK                 a string: the holder's token, with the server's expiry, as the Redis
---                        documentation describes it, so that every Redlock library shares the lock
+--                        documentation describes it, so that every Redlock library shares the lock.
+--                        Behind a token of this library stands a '+' once somebody has taken a place in
+--                        the queue behind it: a release by a command that compares finds another value
+--                        then, and does nothing. Whoever was granted it in the queue uses no such command
 --   LOCK:quorlock:fence  a string: the last number that was given out. It goes a day after its last
 --                        use: numbers follow the clock, so that any new one is higher by then
 -- The second key is not among KEYS: whoever has no rights to it could release nothing then.
@@ -15,9 +18,11 @@ local function now_us() return '0' end
 local function newest() return 0 end
 local function quarantine_ms() return 0 end
 
--- Every release looks for a queue: a record that other libraries share has no room for word of it.
+-- Every release by a script looks for a queue: a record that other libraries share does not tell.
 local function left_in_queue() end
-local function queued_behind() end
+
+-- A token of this library that has no '+' behind it yet.
+local unmarked
 
 -- The holder's token, or false; and an error if the key holds something else, and what, if that is known.
 local function read(lock)
@@ -34,7 +39,21 @@ local function read(lock)
   if owner and owner:sub(1, 9) == 'quorlock ' then
     return false, redis.error_reply('WRONGTYPE it holds a lock of the strict dialect')
   end
+  if owner and owner:sub(1, 3) == 'ql:' then
+    if owner:sub(-1) == '+' then
+      return owner:sub(1, -2)
+    end
+    unmarked = owner
+  end
   return owner
+end
+
+-- Somebody stands in the queue of the one who has the lock. What another library has stored is left as it
+-- is: it would not find it again.
+local function queued_behind(lock)
+  if unmarked then
+    redis.call('SET', lock, unmarked .. '+', 'KEEPTTL')
+  end
 end
 
 -- How long the record lasts, in ms; -1 for ever.
