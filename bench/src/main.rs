@@ -25,6 +25,7 @@ mod sqlite;
 mod stats;
 mod systems;
 mod throughput;
+mod valkey;
 mod waiting;
 
 use std::io::{IsTerminal, Write, stderr};
