@@ -51,7 +51,9 @@ pub fn compare(run: &Run) -> Result<Report> {
             format!("median of {rounds} rounds in turns (min..max), of {burst} s each, not pinned"),
             "bare: all commands of a round in one write per node; tcp: the same bytes there and back"
                 .into(),
-            "redis-benchmark: SET NX PX and EVALSHA apart, 64 commands in one write".into(),
+            "redis-benchmark: the same commands as bare, apart, 64 in one write".into(),
+            "the commands: SET NX PX, and the script that compares and deletes, or DELIFEQ on Valkey"
+                .into(),
         ],
         columns: vec![
             column("client CPU µs/cycle", true),
