@@ -30,6 +30,8 @@ mod judge;
 mod link;
 mod marker;
 mod resp;
+#[cfg(test)]
+mod resp_tests;
 mod session;
 mod stream;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
