@@ -16,8 +16,8 @@ use crate::cpu;
 use crate::order::Order;
 use crate::peers::Cycles;
 
-const TOKEN: &str = "0123456789abcdef0123456789abcdef01234567";
-const RELEASE: &str =
+pub const TOKEN: &str = "0123456789abcdef0123456789abcdef01234567";
+pub const RELEASE: &str =
     "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
 
 /// The hidden benchmark that gives back what it gets.

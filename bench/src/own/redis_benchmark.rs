@@ -10,13 +10,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use quorlock_testkit::{Client, Reply};
 
+use super::bare::{RELEASE, TOKEN};
 use super::cycle::report;
 use crate::order::Order;
 use crate::peers::Cycles;
 
-const TOKEN: &str = "0123456789abcdef0123456789abcdef01234567";
-const RELEASE: &str =
-    "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
 /// Commands in one write, if as many are wanted at once.
 const PIPELINE: u64 = 64;
 /// Of the first round, which tells how many the next ones need to fill their time.
