@@ -122,10 +122,10 @@ fn valkey(project: &Project) -> Result<Option<PathBuf>> {
     Ok(python_peers::prepare(project, &python)?.valkey)
 }
 
-/// Times the parts of a lock by themselves, and compares with the time before.
+/// Times the parts of a lock and the wire format by themselves, and compares with the time before.
 pub(crate) fn micro(project: &Project) -> Result<ExitCode> {
     run(project
-        .cargo(["bench", "--locked", "--bench", "hot_path", "--manifest-path"])
+        .cargo(["bench", "--locked", "--bench", "hot_path", "--bench", "resp", "--manifest-path"])
         .arg(project.root.join("bench").join("Cargo.toml"))
         .arg("--target-dir")
         .arg(project.target.join("bench")))?;
