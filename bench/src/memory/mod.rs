@@ -8,6 +8,7 @@ mod held;
 mod waiters;
 
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail, ensure};
 use quorlock_testkit::{RedisServer, Reply};
@@ -90,14 +91,18 @@ impl Memory {
 /// A token as the library makes them: what others take is polled for, since it comes back without a
 /// word.
 const HOLDER: &str = "ql:0123456789012345678901234567890123456789";
+const HELD_MS: &str = "600000";
 
-/// Makes the names taken, by somebody else.
+/// Makes the names taken, by somebody else, with a record as the strict dialect has them.
 fn take(servers: &[RedisServer], names: &[String]) -> Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let (seconds, micros) = (now.as_secs(), now.subsec_micros());
+    let record = format!("quorlock {:016} {HOLDER} {seconds} {micros} {HELD_MS}", now.as_micros());
     for server in servers {
         let mut client = server.connect()?;
         for chunk in names.chunks(500) {
             for name in chunk {
-                client.send(&["SET", name, HOLDER, "PX", "600000"])?;
+                client.send(&["SET", name, &record, "PX", HELD_MS])?;
             }
             for _ in chunk {
                 ensure!(client.receive()? == Reply::Simple("OK".into()), "SET");

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use quorlock_testkit::{RedisServer, eventually, servers};
@@ -17,27 +17,39 @@ use super::{LOCKS, Memory, WAITER_GOAL_BYTES, take, verdict};
 use crate::commands::{Shares, count_from_now};
 use crate::systems::{TTL, quorlock, rslock_at};
 
-/// Until everybody has asked, been refused and settled down.
-const SETTLE: Duration = Duration::from_secs(3);
+/// They come in groups. All at once would keep each other's requests waiting for so long that the nodes
+/// refuse them, on a slow machine again and again. One group comes and goes before, so that buffers have
+/// their size.
+const GROUP: usize = 100;
+const GROUP_EVERY: Duration = Duration::from_millis(100);
+/// Until everybody has asked, been refused and settled down: so long, and who does settle down has until
+/// a second is quiet, or that long. Tickets are renewed later than that.
+const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE_AT_MOST: Duration = Duration::from_secs(30);
+const WAITER_TTL: Duration = Duration::from_secs(30);
+/// Fewer commands in a second to each node than this: a connection looks now and then whether it is still
+/// there.
+const QUIET: f64 = 10.0;
 const WATCH: Duration = Duration::from_millis(300);
 const WINDOW: Duration = Duration::from_secs(3);
 const SAMPLES: u32 = 60;
 
 pub fn measure(system: &str, nodes: usize) -> Result<()> {
     let servers = servers(nodes);
-    let names: Vec<String> = (0..LOCKS).map(|number| format!("bench/wait/{number}")).collect();
+    let names: Vec<String> =
+        (0..GROUP + LOCKS).map(|number| format!("bench/wait/{number}")).collect();
     take(&servers, &names)?;
     let client = Client::start()?;
     let row = match system {
         "quorlock" => {
             let locker = client.handle.block_on(quorlock(&servers))?;
-            let lock = |name: &String| locker.lock(name).into_future();
-            wait_and_look(&client.handle, &servers, &names, lock)?
+            let lock = |name: &String| locker.lock(name).ttl(WAITER_TTL).into_future();
+            wait_and_look(&client.handle, &servers, &names, SETTLE_AT_MOST, lock)?
         }
         "rslock" => {
             let urls = servers.iter().map(RedisServer::url).collect();
             let manager = rslock_at(urls, u32::MAX);
-            wait_and_look(&client.handle, &servers, &names, |name| {
+            wait_and_look(&client.handle, &servers, &names, SETTLE, |name| {
                 let (manager, name) = (manager.clone(), name.clone());
                 async move { manager.lock(name.as_bytes(), TTL).await }
             })?
@@ -71,15 +83,23 @@ fn wait_and_look<F>(
     handle: &Handle,
     servers: &[RedisServer],
     names: &[String],
+    settle_at_most: Duration,
     lock: impl Fn(&String) -> F,
 ) -> Result<Row>
 where
     F: Future<Output: Send> + Send + 'static,
 {
     let mut tasks = Vec::with_capacity(LOCKS);
-    let before = Memory::now()?;
-    tasks.extend(names.iter().map(|name| handle.spawn(lock(name))));
+    let (first, names) = names.split_at(GROUP);
+    tasks.extend(first.iter().map(|name| handle.spawn(lock(name))));
     thread::sleep(SETTLE);
+    end(&mut tasks);
+    let before = Memory::now()?;
+    for group in names.chunks(GROUP) {
+        tasks.extend(group.iter().map(|name| handle.spawn(lock(name))));
+        thread::sleep(GROUP_EVERY);
+    }
+    settle(servers, settle_at_most)?;
 
     let shares = Shares::watch(&servers[0], WATCH)?;
     let commands = count_from_now(servers)?;
@@ -110,6 +130,19 @@ where
         commands: commands / WINDOW.as_secs_f64(),
         left,
     })
+}
+
+fn settle(servers: &[RedisServer], at_most: Duration) -> Result<()> {
+    let began = Instant::now();
+    thread::sleep(SETTLE);
+    while began.elapsed() < at_most {
+        let sent = count_from_now(servers)?;
+        thread::sleep(Duration::from_secs(1));
+        if sent(&Shares::default())? < QUIET {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Cancels all, and gives what they leave behind the time to go.

@@ -1,8 +1,10 @@
 //! Waiting for a lock in the queues of all nodes.
 
 use alloc::boxed::Box;
+use core::iter::repeat_n;
 use core::time::Duration;
 
+use crate::stand::{Micros, Stand};
 use crate::{MAX_NODES, Moment, NodeSet, Number, Numbers, Quorum, Terms};
 
 /// A node forgets a queue that nobody has asked after for three leases, or three seconds. Whoever
@@ -40,41 +42,38 @@ const LAST_OFFER: u32 = 4;
 /// answered that request or a later one.
 #[derive(Debug, Clone)]
 pub struct Candidacy {
-    quorum: Quorum,
-    nodes: Box<[OnNode]>,
+    nodes: Box<[Stand]>,
     /// Asked, and not answered yet.
     pending: NodeSet,
     /// When all nodes were last asked.
     asked_at: Moment,
     /// When any of them was.
     last_sent: Moment,
-    /// Whether what was granted has been offered to others since.
+    /// Where our tickets stand, by what the nodes have said so far; zero if they have said nothing.
+    number: u64,
+    /// Nothing before the first of them: there may be many waiters, and most have none.
+    grants: Option<Box<Grants>>,
+}
+
+/// What there is to know of the nodes that have granted it, and of those that had.
+#[derive(Debug, Clone)]
+struct Grants {
+    nodes: Box<[Grant]>,
+    /// Whether they have been offered to others since all nodes were asked.
     yielded: bool,
     /// How often that was done since it has had a part of the nodes, and when it was last.
     offers: u32,
     offered_at: Moment,
-    /// Where our tickets stand, by what the nodes have said so far; zero if they have said nothing.
-    number: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct OnNode {
-    stand: Stand,
-    /// The highest number that it gave us with its record.
+struct Grant {
+    /// The record there is ours for a TTL from this request at least.
+    since: Moment,
+    /// The highest number that the node gave us with its record.
     number: u64,
     /// When its record was last offered to others: word of grants from before that is void.
     yielded_at: Moment,
-}
-
-/// What is known of one node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stand {
-    /// Nothing, or it could not be asked.
-    Unknown,
-    /// The record there is ours for a TTL from this request at least.
-    Granted(Moment),
-    /// Another has it.
-    Queued { number: u64, free_at: Moment, told: bool },
 }
 
 /// What a node answered to a candidate in its queue.
@@ -120,18 +119,18 @@ impl Candidacy {
     /// A candidate that has asked nobody yet.
     #[must_use]
     pub fn new(quorum: Quorum) -> Self {
-        let node = OnNode { stand: Stand::Unknown, number: 0, yielded_at: Moment::default() };
         Self {
-            quorum,
-            nodes: core::iter::repeat_n(node, quorum.nodes()).collect(),
+            nodes: repeat_n(Stand::Unknown, quorum.nodes()).collect(),
             pending: NodeSet::EMPTY,
             asked_at: Moment::default(),
             last_sent: Moment::default(),
-            yielded: false,
-            offers: 0,
-            offered_at: Moment::default(),
             number: 0,
+            grants: None,
         }
+    }
+
+    const fn quorum(&self) -> Quorum {
+        Quorum::of_all(&self.nodes)
     }
 
     /// These nodes are being asked, by requests whose first byte leaves after `now`. Returns when
@@ -143,17 +142,23 @@ impl Candidacy {
         self.last_sent = sent;
         self.pending = self.pending.union(nodes);
         if yielding {
-            self.yielded = true;
-            self.offers = self.offers.saturating_add(1);
-            self.offered_at = sent;
-            for (_, node) in self.nodes.iter_mut().enumerate().filter(|(n, _)| nodes.contains(*n)) {
-                *node = OnNode { stand: Stand::Unknown, number: 0, yielded_at: sent };
+            let grants = grants(&mut self.grants, self.nodes.len());
+            grants.yielded = true;
+            grants.offers = grants.offers.saturating_add(1);
+            grants.offered_at = sent;
+            let those = self.nodes.iter_mut().zip(&mut grants.nodes).enumerate();
+            for (_, (stand, grant)) in those.filter(|(node, _)| nodes.contains(*node)) {
+                *stand = Stand::Unknown;
+                grant.yielded_at = sent;
             }
-        } else if nodes.len() == self.quorum.nodes() {
-            self.yielded = false;
+        } else if nodes.len() == self.nodes.len() {
             self.asked_at = sent;
-            if self.votes() == 0 {
-                self.offers = 0;
+            let votes = self.votes();
+            if let Some(grants) = &mut self.grants {
+                grants.yielded = false;
+                if votes == 0 {
+                    grants.offers = 0;
+                }
             }
         }
         sent
@@ -161,29 +166,39 @@ impl Candidacy {
 
     /// `node` says that its record is ours, with this number, having seen our request of `sent`.
     pub fn granted(&mut self, node: usize, sent: Moment, number: u64) {
-        let Some(node) = self.nodes.get_mut(node) else { return };
-        if sent < node.yielded_at {
+        let count = self.nodes.len();
+        let Some(stand) = self.nodes.get_mut(node) else { return };
+        let grant = &mut grants(&mut self.grants, count).nodes[node];
+        if sent < grant.yielded_at {
             return;
         }
-        node.number = node.number.max(number);
-        node.stand = Stand::Granted(match node.stand {
-            Stand::Granted(before) => sent.max(before),
-            _ => sent,
-        });
+        if *stand == Stand::Granted {
+            grant.since = grant.since.max(sent);
+            grant.number = grant.number.max(number);
+        } else {
+            *stand = Stand::Granted;
+            (grant.since, grant.number) = (sent, number);
+        }
     }
 
     /// `node` says to our request of `sent` that another has the record.
     pub fn queued(&mut self, node: usize, sent: Moment, queueing: Queueing) {
         let Queueing { number, free_at, told } = queueing;
-        self.number = self.number.max(number);
-        if let Some(node) = self.nodes.get_mut(node) {
-            // Word of a grant that has seen this request has overtaken the answer to it.
-            if matches!(node.stand, Stand::Granted(since) if since >= sent) {
-                return;
+        if number > self.number {
+            self.number = number;
+            for stand in &mut self.nodes {
+                if let Stand::Queued { below, .. } = stand {
+                    *below = true;
+                }
             }
-            let free_at = free_at.unwrap_or(Moment::MAX);
-            node.number = 0;
-            node.stand = Stand::Queued { number, free_at, told };
+        }
+        // Word of a grant that has seen this request has overtaken the answer to it.
+        if self.grant(node).is_some_and(|grant| grant.since >= sent) {
+            return;
+        }
+        if let Some(stand) = self.nodes.get_mut(node) {
+            let free_at = free_at.map_or(Micros::NEVER, Micros::at_or_after);
+            *stand = Stand::Queued { free_at, told, below: number < self.number };
         }
     }
 
@@ -195,7 +210,7 @@ impl Candidacy {
     /// `node` cannot be asked. What it granted before it still keeps.
     pub fn missed(&mut self, node: usize) {
         self.answered(node);
-        if let Some(OnNode { stand: stand @ Stand::Queued { .. }, .. }) = self.nodes.get_mut(node) {
+        if let Some(stand @ Stand::Queued { .. }) = self.nodes.get_mut(node) {
             *stand = Stand::Unknown;
         }
     }
@@ -233,7 +248,7 @@ impl Candidacy {
                 return Step::Won { valid_until, number: self.holder_number() };
             }
             if self.pending.is_empty() && !tried {
-                return Step::Ask { nodes: NodeSet::first(self.quorum.nodes()), yielding: false };
+                return Step::Ask { nodes: NodeSet::first(self.nodes.len()), yielding: false };
             }
         }
         if !self.pending.is_empty() {
@@ -244,7 +259,7 @@ impl Candidacy {
         if !below.is_empty() {
             return Step::Ask { nodes: below, yielding: false };
         }
-        if !granted.is_empty() && !self.yielded {
+        if !granted.is_empty() && !self.grants.as_ref().is_some_and(|grants| grants.yielded) {
             return Step::Ask { nodes: granted, yielding: true };
         }
         self.rest(granted.len(), terms)
@@ -253,14 +268,14 @@ impl Candidacy {
     fn rest(&self, granted: usize, terms: &Terms) -> Step {
         let mut free_at = [Moment::MAX; MAX_NODES];
         let (mut queued, mut told) = (0, 0);
-        for node in &self.nodes {
-            if let Stand::Queued { free_at: at, told: word, .. } = node.stand {
-                free_at[queued] = at;
+        for stand in &self.nodes {
+            if let Stand::Queued { free_at: at, told: word, .. } = *stand {
+                free_at[queued] = at.moment();
                 queued += 1;
                 told += usize::from(word);
             }
         }
-        let missing = self.quorum.enough().saturating_sub(granted);
+        let missing = self.quorum().enough().saturating_sub(granted);
         if queued < missing || missing == 0 {
             return Step::Unreachable;
         }
@@ -276,59 +291,86 @@ impl Candidacy {
 
     /// When to ask all nodes once more, and to offer again what they have granted.
     fn next_offer(&self, terms: &Terms) -> Moment {
-        let doublings = self.offers.saturating_sub(1).min(FIRST_OFFER.ilog2());
+        let Some(grants) = &self.grants else { return Moment::MAX };
+        let doublings = grants.offers.saturating_sub(1).min(FIRST_OFFER.ilog2());
         let rest = (terms.ttl / FIRST_OFFER).saturating_mul(1 << doublings);
-        self.offered_at.after(rest.min(terms.ttl / LAST_OFFER))
+        grants.offered_at.after(rest.min(terms.ttl / LAST_OFFER))
     }
 
     /// The sending of the oldest request that the best majority of grants stands on.
     fn majority_since(&self) -> Option<Moment> {
         let mut since = [Moment::default(); MAX_NODES];
         let mut count = 0;
-        for node in &self.nodes {
-            if let Stand::Granted(sent) = node.stand {
-                since[count] = sent;
-                count += 1;
-            }
+        for grant in self.granted_by() {
+            since[count] = grant.since;
+            count += 1;
         }
         let since = &mut since[..count];
         since.sort_unstable_by(|a, b| b.cmp(a));
-        since.get(self.quorum.enough() - 1).copied()
+        since.get(self.quorum().enough() - 1).copied()
     }
 
     /// The nodes on whose grants a lock is won that lasts for as long as `step` said.
     #[must_use]
     pub fn backing(&self) -> NodeSet {
         let Some(since) = self.majority_since() else { return NodeSet::EMPTY };
-        self.those(|stand| matches!(stand, Stand::Granted(sent) if sent >= since))
+        let mut backing = NodeSet::EMPTY;
+        for node in 0..self.nodes.len() {
+            if self.grant(node).is_some_and(|grant| grant.since >= since) {
+                backing.insert(node);
+            }
+        }
+        backing
     }
 
     fn holder_number(&self) -> Number {
         let mut numbers = Numbers::default();
-        for node in &self.nodes {
-            if matches!(node.stand, Stand::Granted(_)) {
-                numbers.take(node.number);
-            }
+        for grant in self.granted_by() {
+            numbers.take(grant.number);
         }
-        numbers.number(self.quorum)
+        numbers.number(self.quorum())
+    }
+
+    /// What `node` has granted, if it has.
+    fn grant(&self, node: usize) -> Option<&Grant> {
+        let granted = *self.nodes.get(node)? == Stand::Granted;
+        self.grants.as_ref().filter(|_| granted)?.nodes.get(node)
+    }
+
+    fn granted_by(&self) -> impl Iterator<Item = &Grant> {
+        (0..self.nodes.len()).filter_map(|node| self.grant(node))
     }
 
     fn granted_nodes(&self) -> NodeSet {
-        self.those(|stand| matches!(stand, Stand::Granted(_)))
+        self.those(|stand| stand == Stand::Granted)
     }
 
     /// The nodes where our ticket has a lower number than elsewhere.
     fn below(&self) -> NodeSet {
-        self.those(|stand| matches!(stand, Stand::Queued { number, .. } if number < self.number))
+        self.those(|stand| matches!(stand, Stand::Queued { below: true, .. }))
     }
 
     fn those(&self, which: impl Fn(Stand) -> bool) -> NodeSet {
         let mut those = NodeSet::EMPTY;
-        for (number, node) in self.nodes.iter().enumerate() {
-            if which(node.stand) {
-                those.insert(number);
+        for (node, stand) in self.nodes.iter().enumerate() {
+            if which(*stand) {
+                those.insert(node);
             }
         }
         those
     }
+}
+
+/// Those of a candidate on so many nodes.
+fn grants(grants: &mut Option<Box<Grants>>, nodes: usize) -> &mut Grants {
+    grants.get_or_insert_with(|| {
+        let never = Moment::default();
+        let grant = Grant { since: never, number: 0, yielded_at: never };
+        Box::new(Grants {
+            nodes: repeat_n(grant, nodes).collect(),
+            yielded: false,
+            offers: 0,
+            offered_at: never,
+        })
+    })
 }

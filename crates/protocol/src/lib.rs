@@ -37,6 +37,7 @@ mod node_set;
 mod number;
 mod quorum;
 mod release;
+mod stand;
 mod tally;
 mod terms;
 mod turns;

@@ -27,6 +27,11 @@ impl Quorum {
         if nodes == 0 || nodes > MAX_NODES { None } else { Some(Self { nodes }) }
     }
 
+    /// The quorum of nodes of which something is known that was made for another.
+    pub(crate) const fn of_all<T>(nodes: &[T]) -> Self {
+        Self { nodes: nodes.len() }
+    }
+
     /// N.
     #[must_use]
     pub const fn nodes(self) -> usize {

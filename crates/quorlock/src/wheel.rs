@@ -210,7 +210,10 @@ impl Wheel {
     fn alarms_at(&mut self, tick: u64) -> &mut Vec<Arc<dyn Alarm>> {
         let later = tick > self.latest;
         if later && !self.in_latest.is_empty() {
-            self.ticks.insert(self.latest, std::mem::take(&mut self.in_latest));
+            let mut alarms = std::mem::take(&mut self.in_latest);
+            // Few are added to a tick that is not the latest, and there may be many of them.
+            alarms.shrink_to_fit();
+            self.ticks.insert(self.latest, alarms);
         }
         // One that was far ahead of all others may have gone.
         let last = || self.ticks.last_key_value().is_none_or(|(last, _)| *last < tick);

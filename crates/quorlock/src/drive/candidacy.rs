@@ -32,8 +32,6 @@ pub(crate) struct Candidacy {
     token: Token,
     ttl_ns: u64,
     least_ns: u64,
-    /// How many of this process may have it one after another.
-    turns: u16,
     /// What word of a grant names it by.
     waiter: u64,
     place: Place,
@@ -49,24 +47,37 @@ struct State {
     asking: bool,
     /// It has left, and is to be released once all of them were asked.
     left: bool,
-    /// When to look again, at the latest, after word of some grants and not of others.
-    soon: Moment,
     /// Whether a grant left others waiting.
     others: bool,
-    /// How often it was asked again without need.
-    retries: u32,
+    /// How often it was asked again without need. The pauses grow no longer well before the end of it.
+    retries: u8,
+    /// How many of this process may have it one after another. Here, where it takes no room.
+    turns: u16,
     said: Said,
     waker: Option<Waker>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Phase {
-    Standing,
-    Won(Moment, Number),
+    Standing {
+        /// When to look again, at the latest, after word of some grants and not of others.
+        soon: Moment,
+    },
+    /// Until when, and its number. Boxed, since this is soon over, and standing is not.
+    Won(Box<(Moment, Number)>),
     /// The name is in use for something else.
     Hopeless,
     /// It has become a claim, or has left.
     Over,
+}
+
+impl Phase {
+    /// With no reason to look again.
+    const STANDING: Self = Self::Standing { soon: Moment::MAX };
+
+    const fn is_standing(&self) -> bool {
+        matches!(self, Self::Standing { .. })
+    }
 }
 
 impl Candidacy {
@@ -78,17 +89,16 @@ impl Candidacy {
             token: Token::owned(&*core.runtime, wish.owner),
             ttl_ns: nanos(wish.ttl),
             least_ns: nanos(wish.least),
-            turns: wish.turns(core.settings.local_turns),
             waiter,
             place: Place::default(),
             state: Mutex::new(State {
                 standing: protocol::Candidacy::new(core.quorum),
-                phase: Phase::Standing,
+                phase: Phase::STANDING,
                 asking: false,
                 left: false,
-                soon: Moment::MAX,
                 others: false,
                 retries: 0,
+                turns: wish.turns(core.settings.local_turns),
                 said: Said::default(),
                 waker: None,
             }),
@@ -107,10 +117,9 @@ impl Candidacy {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Arc<Claim>>> {
         let mut state = locked(&self.state);
-        match state.phase {
-            Phase::Won(valid_until, number)
-                if self.core.now() < valid_until.before(self.least()) =>
-            {
+        match &state.phase {
+            Phase::Won(won) if self.core.now() < won.0.before(self.least()) => {
+                let (valid_until, number) = **won;
                 state.phase = Phase::Over;
                 let abstaining = self.core.abstaining(state.said.failures());
                 let origin = Origin::Queued {
@@ -124,16 +133,16 @@ impl Candidacy {
                 let (name, won) = (self.name.clone(), Won { origin, valid_until, number });
                 Poll::Ready(Some(Claim::new(&self.core, name, self.token, *wish, won)))
             }
-            Phase::Won(..) => {
+            Phase::Won(_) => {
                 // Nobody came for it in time.
-                state.phase = Phase::Standing;
+                state.phase = Phase::STANDING;
                 state.waker = Some(cx.waker().clone());
                 drop(state);
                 self.look();
                 Poll::Pending
             }
             Phase::Hopeless => Poll::Ready(None),
-            Phase::Standing | Phase::Over => {
+            Phase::Standing { .. } | Phase::Over => {
                 state.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
@@ -184,7 +193,7 @@ impl Candidacy {
     pub(crate) fn told(self: &Arc<Self>, node: usize, grant: Grant) {
         {
             let mut state = locked(&self.state);
-            if state.phase != Phase::Standing {
+            if !state.phase.is_standing() {
                 return;
             }
             state.standing.granted(node, grant.sent, grant.number);
@@ -193,7 +202,7 @@ impl Candidacy {
             if state.standing.votes() < self.core.quorum.enough() {
                 // The other nodes should send word at any moment. If they do not, others have got
                 // there first.
-                self.look_soon(&mut state);
+                self.look_soon(&mut state.phase);
                 return;
             }
         }
@@ -207,10 +216,7 @@ impl Candidacy {
         if self.ask(nodes, false) {
             self.proceed();
         } else {
-            let mut state = locked(&self.state);
-            if state.phase == Phase::Standing {
-                self.look_soon(&mut state);
-            }
+            self.look_soon(&mut locked(&self.state).phase);
         }
     }
 
@@ -218,10 +224,11 @@ impl Candidacy {
     ///
     /// Alarms are set and cleared under the mutex of the state that they follow from: of two, the one
     /// that knows more comes last, and none comes after the end.
-    fn look_soon(self: &Arc<Self>, state: &mut State) {
+    fn look_soon(self: &Arc<Self>, phase: &mut Phase) {
+        let Phase::Standing { soon } = phase else { return };
         let now = self.core.now();
-        state.soon = state.soon.min(now.after(self.core.settings.node_limit));
-        self.core.watchdog.set(state.soon, now, Arc::clone(self) as Arc<dyn Alarm>);
+        *soon = now.after(self.core.settings.node_limit).min(*soon);
+        self.core.watchdog.set(*soon, now, Arc::clone(self) as Arc<dyn Alarm>);
     }
 
     /// Asks all nodes how it stands.
@@ -235,12 +242,12 @@ impl Candidacy {
     fn ask(self: &Arc<Self>, nodes: NodeSet, yielding: bool) -> bool {
         let ask = {
             let mut state = locked(&self.state);
-            if state.asking || state.phase != Phase::Standing {
+            if state.asking || !state.phase.is_standing() {
                 return false;
             }
             state.asking = true;
             if !yielding && nodes.len() == self.core.nodes.len() {
-                state.soon = Moment::MAX;
+                state.phase = Phase::STANDING;
             }
             let number = state.standing.number();
             let sent = state.standing.ask(nodes, yielding, self.core.now());
@@ -248,7 +255,7 @@ impl Candidacy {
             // By the time of day, so that all nodes sort alike. Each of them puts a new one behind
             // those that are there, whatever the time of day is thought to be.
             let number = number.map_or(TicketNumber::New(wall_us), TicketNumber::Agreed);
-            let proposal = self.core.proposal(wall_us, self.turns);
+            let proposal = self.core.proposal(wall_us, state.turns);
             let candidacy = Arc::clone(self);
             Arc::new(Ask { candidacy, sent, wall_us, number, yielding, proposal })
         };
@@ -269,13 +276,14 @@ impl Candidacy {
         loop {
             let now = self.core.now();
             let mut state = locked(&self.state);
-            if state.asking || state.phase != Phase::Standing {
+            let Phase::Standing { soon } = state.phase else { return };
+            if state.asking {
                 return;
             }
             let step = state.standing.step(&self.terms(), self.least(), now);
             let at = match step {
                 Step::Won { valid_until, number } => {
-                    return self.decided(state, Phase::Won(valid_until, number));
+                    return self.decided(state, Phase::Won(Box::new((valid_until, number))));
                 }
                 _ if state.said.is_hopeless(&self.core) => {
                     return self.decided(state, Phase::Hopeless);
@@ -292,7 +300,7 @@ impl Candidacy {
                 Step::Poll => now.after(self.retry_delay(&mut state, Defeat::Taken)),
                 Step::Unreachable => now.after(self.retry_delay(&mut state, Defeat::Unreachable)),
             };
-            let at = state.soon.min(at).max(now.after(SHORTEST_REST));
+            let at = soon.min(at).max(now.after(SHORTEST_REST));
             self.core.watchdog.set(at, now, Arc::clone(self) as Arc<dyn Alarm>);
             if matches!(step, Step::Unreachable) {
                 let abstaining = self.core.abstaining(state.said.failures());
@@ -318,7 +326,7 @@ impl Candidacy {
     fn retry_delay(&self, state: &mut State, defeat: Defeat) -> Duration {
         state.retries = state.retries.saturating_add(1);
         let random = random_u64(&*self.core.runtime);
-        self.core.settings.retry.delay(state.retries, Duration::ZERO, defeat, random)
+        self.core.settings.retry.delay(state.retries.into(), Duration::ZERO, defeat, random)
     }
 
     fn heard(self: &Arc<Self>, node: usize, sent: Moment, answer: Answer) {
@@ -380,7 +388,7 @@ impl Candidacy {
         ttl == self.ttl()
             && least == self.least()
             && owner == self.token.owner()
-            && turns == self.turns
+            && turns == locked(&self.state).turns
     }
 
     fn ttl(&self) -> Duration {
@@ -438,5 +446,16 @@ impl Round for Ask {
 
     fn overdue(self: Arc<Self>, node: usize, why: Failure) {
         self.candidacy.missed(node, why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There may be many of them.
+    #[test]
+    fn a_waiter_is_small() {
+        assert!(size_of::<Candidacy>() <= 208, "{}", size_of::<Candidacy>());
     }
 }

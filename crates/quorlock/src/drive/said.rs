@@ -48,6 +48,9 @@ impl Said {
     pub(crate) fn forget(&mut self, node: usize) {
         if let Some(said) = &mut self.0 {
             said.retain(|(other, _)| *other != node);
+            if said.is_empty() {
+                self.0 = None;
+            }
         }
     }
 
@@ -83,7 +86,27 @@ impl Said {
     }
 
     fn remember(&mut self, node: usize, failure: Option<Failure>) {
-        self.forget(node);
-        self.0.get_or_insert_default().push((node, failure));
+        let said = self.0.get_or_insert_default();
+        said.retain(|(other, _)| *other != node);
+        // Seldom more than one of them, and perhaps of many waiters.
+        said.reserve_exact(1);
+        said.push((node, failure));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Many may wait for long after a node has been asked in vain for a moment.
+    #[test]
+    fn what_is_forgotten_takes_no_room() {
+        let mut said = Said::default();
+        said.hear(0, Answer::Refused);
+        said.hear(1, Answer::Refused);
+        said.forget(0);
+        assert_eq!(said.all().len(), 1);
+        said.hear(1, Answer::Done);
+        assert!(said.0.is_none());
     }
 }
