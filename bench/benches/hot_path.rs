@@ -1,9 +1,10 @@
 //! What lock + release are made of, each by itself, in this process: `cargo xtask bench micro`.
 //!
 //! Nodes in memory answer at once, so that what is timed is the lock's own. Only what the library lets
-//! others reach is here; what goes over a connection is in `latency` and `throughput`. To compare two
-//! versions, run it at the first, and then at the second: the differences are shown. What must not become
-//! more is counted in instructions by `crates/budget`, on machines that are busy too.
+//! others reach is here; the wire format is in `resp`, what goes over a connection in `latency` and
+//! `throughput`. To compare two versions, run it at the first, and then at the second: the differences are
+//! shown. What must not become more is counted in instructions by `crates/budget`, on machines that are
+//! busy too.
 
 use std::hint::black_box;
 use std::sync::Arc;

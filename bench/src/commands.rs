@@ -55,6 +55,16 @@ impl Shares {
     }
 }
 
+/// Counts from now on what clients send to each of these servers on average.
+pub fn count_from_now(servers: &[RedisServer]) -> Result<impl Fn(&Shares) -> Result<f64>> {
+    let calls = || servers.iter().map(Calls::of).collect::<Result<Vec<_>>>();
+    let before = calls()?;
+    Ok(move |shares: &Shares| {
+        let sent = calls()?.into_iter().zip(&before).map(|(now, before)| now.since(before, shares));
+        Ok(sent.sum::<f64>() / servers.len() as f64)
+    })
+}
+
 /// What one server has counted so far.
 pub struct Calls(BTreeMap<String, f64>);
 

@@ -8,7 +8,7 @@ use quorlock_testkit::{RedisServer, servers};
 
 use crate::Run;
 use crate::clock::{now_ns, sleep_until_ns};
-use crate::commands::{Calls, Shares};
+use crate::commands::{Shares, count_from_now};
 use crate::contest::Contest;
 use crate::cpu;
 use crate::order::Order;
@@ -171,11 +171,9 @@ fn one_round(
     sleep_until_ns(window.start - nanos(WATCH) * 3 / 2);
     let shares = Shares::watch(&servers[0], WATCH)?;
     sleep_until_ns(window.start);
-    let (before, cpu) = (calls(servers)?, server_cpu_seconds(servers)?);
+    let (commands, cpu) = (count_from_now(servers)?, server_cpu_seconds(servers)?);
     sleep_until_ns(window.end);
-    let (after, server_cpu_seconds) = (calls(servers)?, server_cpu_seconds(servers)? - cpu);
-    let commands = after.iter().zip(&before).map(|(after, before)| after.since(before, &shares));
-    let commands = commands.sum::<f64>() / servers.len() as f64;
+    let (commands, server_cpu_seconds) = (commands(&shares)?, server_cpu_seconds(servers)? - cpu);
     let (mut turns, mut client_cpu_seconds, mut failed) = (Vec::new(), 0.0, None);
     for process in crew {
         let report: Contention = process.report(LIMIT)?;
@@ -232,10 +230,6 @@ fn group(
     let nodes = many(u32::try_from(nodes).unwrap_or(0), "node", "nodes");
     let processes = many(processes, "process", "processes");
     Group { setting: format!("{nodes}, {waiters} waiters in {processes}"), rows: rows.collect() }
-}
-
-fn calls(servers: &[RedisServer]) -> Result<Vec<Calls>> {
-    servers.iter().map(Calls::of).collect()
 }
 
 fn server_cpu_seconds(servers: &[RedisServer]) -> Result<f64> {

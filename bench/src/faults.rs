@@ -8,8 +8,7 @@ use quorlock_testkit::{RedisServer, servers};
 use crate::Run;
 use crate::contest::{Contest, Sample};
 use crate::order::Order;
-use crate::own::Home;
-use crate::peers::{Kind, systems};
+use crate::peers::on_servers;
 use crate::report::{Cell, Column, Group, Report, Row};
 
 /// A round ends with the first of both.
@@ -34,10 +33,7 @@ pub fn compare(run: &Run) -> Result<Report> {
     let limit = Duration::from_secs(if run.quick { 4 } else { 12 });
     let servers = servers(5);
     // Who has no servers has no faults of servers.
-    let on_servers = systems()
-        .into_iter()
-        .filter(|system| matches!(system.kind, Kind::Peer | Kind::Quorlock(Home::Servers)));
-    let mut contest = Contest::start(&run.tools, &servers, on_servers)?;
+    let mut contest = Contest::start(&run.tools, &servers, on_servers())?;
     for index in 0..contest.entrants.len() {
         let seconds = contest.entrants[index].system.warm_up_seconds(run.quick);
         run.progress(&format!("faults, {} warms up", contest.entrants[index].system.name));

@@ -1,4 +1,7 @@
 //! Whether a lock costs more when many are held, or when many names were used before.
+//!
+//! A second process, with a server of its own, holds one lock all the time and has used few names. Both are
+//! measured in turns, and what counts is how they compare: an hour of a busy machine is not like the next.
 
 use std::time::Duration;
 
@@ -19,10 +22,12 @@ const LIMIT: Duration = Duration::from_secs(120);
 const REST_SECONDS: f64 = 3.5;
 /// Of fewer than these it cannot be told what each needs in memory.
 const COUNTABLE: u64 = 1_000;
-const COLUMNS: [(&str, bool); 9] = [
-    ("client CPU µs/cycle", true),
+const COLUMNS: [(&str, bool); 11] = [
+    ("p50 against 1 held", true),
+    ("CPU against 1 held", true),
+    ("client CPU µs/cycle", false),
     ("server CPU µs/cycle", false),
-    ("p50 µs", true),
+    ("p50 µs", false),
     ("p99 µs", false),
     ("taken: CPU µs/lock", false),
     ("kept: CPU µs/s per lock", false),
@@ -32,29 +37,35 @@ const COLUMNS: [(&str, bool); 9] = [
 ];
 
 pub fn compare(run: &Run) -> Result<Report> {
-    let rounds = run.scaled(5, 2);
+    let rounds = run.scaled(11, 2);
     let held: &[u64] = if run.quick { &[1, 1_000, 10_000] } else { &[1, 1_000, 100_000] };
     let names = if run.quick { 100_000 } else { 1_000_000 };
-    let servers = servers(1);
-    let variants = systems().into_iter().filter(|system| matches!(system.kind, Kind::Quorlock(_)));
-    let mut contest = Contest::start(&run.tools, &servers, variants)?;
+    let servers = servers(2);
+    let variants =
+        || systems().into_iter().filter(|system| matches!(system.kind, Kind::Quorlock(_)));
+    let mut contests = Contests {
+        grown: Contest::start(&run.tools, &servers[..1], variants())?,
+        fresh: Contest::start(&run.tools, &servers[1..], variants())?,
+    };
     let mut groups: Vec<Group> = held
         .iter()
         .map(|count| format!("{count} held"))
         .chain([format!("after {names} names")])
         .map(|setting| Group { setting, rows: Vec::new() })
         .collect();
-    for index in 0..contest.entrants.len() {
-        let system = contest.entrants[index].system;
+    for index in 0..contests.grown.entrants.len() {
+        let system = contests.grown.entrants[index].system;
+        // If it fails, its cycles do as well, and there is nothing to compare with.
+        contests.fresh.entrants[index].run::<Holding>(&hold(1, 0.0), LIMIT);
         for (number, count) in held.iter().enumerate() {
             run.progress(&format!("growth, {}, {count} held", system.name));
-            let row = held_row(&mut contest, index, *count, rounds, &servers[0], run.quick);
-            groups[number].rows.push(row?.unwrap_or_else(|| out(&contest.entrants[index])));
+            let row = held_row(&mut contests, index, *count, rounds, &servers[0], run.quick);
+            groups[number].rows.push(row?.unwrap_or_else(|| out(&contests.grown.entrants[index])));
         }
         run.progress(&format!("growth, {}, {names} names", system.name));
-        let row = names_row(&mut contest, index, names, rounds, &servers[0]);
+        let row = names_row(&mut contests, index, names, rounds, &servers[0]);
         let last = groups.last_mut().context("there is one")?;
-        last.rows.push(row?.unwrap_or_else(|| out(&contest.entrants[index])));
+        last.rows.push(row?.unwrap_or_else(|| out(&contests.grown.entrants[index])));
     }
     let columns = COLUMNS.map(|(name, charted)| Column { name, charted }).into();
     Ok(Report {
@@ -62,6 +73,8 @@ pub fn compare(run: &Run) -> Result<Report> {
         title: "Quorlock with many locks held, and after many names",
         notes: vec![
             format!("median of {rounds} rounds (min..max) of {CYCLES} cycles, one node, TTL 10 s"),
+            "against 1 held: in turns with a process and a server of their own that stay as they are"
+                .into(),
             "while locks are held they are extended, and what that costs is in the cycles beside it"
                 .into(),
             "bytes: beyond what was there with nothing held; after the names, in all, with nothing \
@@ -73,9 +86,20 @@ pub fn compare(run: &Run) -> Result<Report> {
     })
 }
 
+/// Each system twice.
+struct Contests<'a> {
+    grown: Contest<'a>,
+    /// These hold one lock each.
+    fresh: Contest<'a>,
+}
+
+fn hold(count: u64, seconds: f64) -> Order {
+    Order::new("hold", "bench/held").with("count", count).with("seconds", seconds)
+}
+
 /// The row with so many held, or `None` if the system dropped out.
 fn held_row(
-    contest: &mut Contest,
+    contests: &mut Contests<'_>,
     index: usize,
     count: u64,
     rounds: usize,
@@ -83,21 +107,18 @@ fn held_row(
     quick: bool,
 ) -> Result<Option<Row>> {
     let rest_seconds = if quick { 0.0 } else { REST_SECONDS };
-    let hold = |count: u64, seconds: f64| {
-        Order::new("hold", "bench/held").with("count", count).with("seconds", seconds)
-    };
-    let Some(empty) = contest.entrants[index].run::<Holding>(&hold(0, 0.0), LIMIT) else {
+    let grown = &mut contests.grown.entrants[index];
+    let Some(empty) = grown.run::<Holding>(&hold(0, 0.0), LIMIT) else {
         return Ok(None);
     };
     let server_before = used_memory(server)?;
-    let full = hold(count, rest_seconds);
-    let Some(full) = contest.entrants[index].run::<Holding>(&full, LIMIT) else {
+    let Some(full) = grown.run::<Holding>(&hold(count, rest_seconds), LIMIT) else {
         return Ok(None);
     };
     let server_after = used_memory(server)?;
     let keys = keys(server)?;
-    let samples = cycles(contest, index, count, rounds);
-    if contest.entrants[index].run::<Holding>(&hold(0, 0.0), LIMIT).is_none() {
+    let samples = cycles(contests, index, count, rounds);
+    if contests.grown.entrants[index].run::<Holding>(&hold(0, 0.0), LIMIT).is_none() {
         return Ok(None);
     }
     let each = |figure: f64| Cell::one(figure / count as f64);
@@ -105,7 +126,7 @@ fn held_row(
         COUNTABLE.. => each(figure),
         _ => Cell::Words("-".into()),
     };
-    let mut row = row(contest.entrants[index].system.name, &samples);
+    let mut row = row(contests.grown.entrants[index].system.name, &samples);
     row.cells.extend([
         each(full.cpu_seconds * 1e6),
         each(full.rest_cpu_seconds * 1e6 / rest_seconds),
@@ -118,27 +139,27 @@ fn held_row(
 
 /// The row after so many names, each locked and released once.
 fn names_row(
-    contest: &mut Contest,
+    contests: &mut Contests<'_>,
     index: usize,
     names: u64,
     rounds: usize,
     server: &RedisServer,
 ) -> Result<Option<Row>> {
-    let nothing = Order::new("hold", "bench/held").with("count", 0).with("seconds", 0);
-    let Some(before) = contest.entrants[index].run::<Holding>(&nothing, LIMIT) else {
+    let grown = &mut contests.grown.entrants[index];
+    let Some(before) = grown.run::<Holding>(&hold(0, 0.0), LIMIT) else {
         return Ok(None);
     };
     let server_before = used_memory(server)?;
     let order = Order::cycles("bench/names", 256, names, 100.0);
-    let Some(all) = contest.entrants[index].run::<Cycles>(&order, LIMIT) else {
+    let Some(all) = grown.run::<Cycles>(&order, LIMIT) else {
         return Ok(None);
     };
-    let samples = cycles(contest, index, names, rounds);
-    let Some(after) = contest.entrants[index].run::<Holding>(&nothing, LIMIT) else {
+    let samples = cycles(contests, index, names, rounds);
+    let grown = &mut contests.grown.entrants[index];
+    let Some(after) = grown.run::<Holding>(&hold(0, 0.0), LIMIT) else {
         return Ok(None);
     };
-    let name = contest.entrants[index].system.name;
-    let mut row = row(name, &samples);
+    let mut row = row(grown.system.name, &samples);
     row.cells.extend([
         Cell::one(all.cpu_seconds * 1e6 / all.cycles as f64),
         Cell::Words("-".into()),
@@ -149,19 +170,33 @@ fn names_row(
     Ok(Some(row))
 }
 
-fn cycles(contest: &mut Contest, index: usize, number: u64, rounds: usize) -> Vec<Sample> {
+/// In turns, the grown one first.
+fn cycles(
+    contests: &mut Contests<'_>,
+    index: usize,
+    number: u64,
+    rounds: usize,
+) -> Vec<(Sample, Sample)> {
     let rounds = (0..=rounds).map(|round| {
         let order = Order::cycles(&format!("bench/{number}/{round}"), 1, CYCLES, 2.0);
-        contest.cycles(index, &order, LIMIT)
+        let grown = contests.grown.cycles(index, &order, LIMIT)?;
+        Some((grown, contests.fresh.cycles(index, &order, LIMIT)?))
     });
     // The first one warms up.
     rounds.skip(1).flatten().collect()
 }
 
 /// The part of a row that is about cycles.
-fn row(system: &str, samples: &[Sample]) -> Row {
-    let cell = |of: &dyn Fn(&Sample) -> f64| Cell::Figures(samples.iter().map(of).collect());
+fn row(system: &str, samples: &[(Sample, Sample)]) -> Row {
+    let cell = |of: &dyn Fn(&Sample) -> f64| {
+        Cell::Figures(samples.iter().map(|(grown, _)| of(grown)).collect())
+    };
+    let against = |of: &dyn Fn(&Sample) -> f64| {
+        Cell::Figures(samples.iter().map(|(grown, fresh)| of(grown) / of(fresh)).collect())
+    };
     let cells = vec![
+        against(&|s| s.client.p50_us),
+        against(&|s| (s.client.cpu_seconds + s.server_cpu_seconds) / s.client.cycles as f64),
         cell(&|s| s.client.cpu_seconds * 1e6 / s.client.cycles as f64),
         cell(&|s| s.server_cpu_seconds * 1e6 / s.client.cycles as f64),
         cell(&|s| s.client.p50_us),

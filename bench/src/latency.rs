@@ -7,12 +7,11 @@ use anyhow::Result;
 use quorlock_testkit::{RedisServer, servers};
 
 use crate::Run;
-use crate::commands::{Calls, Shares};
+use crate::commands::{Shares, count_from_now};
 use crate::contest::{Contest, Sample};
 use crate::far::Far;
 use crate::order::Order;
-use crate::own::Home;
-use crate::peers::{Kind, systems};
+use crate::peers::{on_servers, systems};
 use crate::report::{Cell, Column, Group, Report, Row};
 
 /// A round ends with the first of both.
@@ -26,37 +25,19 @@ const SLOW_ONE_WAY: Duration = Duration::from_micros(3_000);
 
 /// With client and servers on one core.
 pub fn compare(run: &Run) -> Result<Report> {
-    let rounds = run.scaled(11, 3);
-    let groups = [1, 5].map(|nodes| here(run, nodes, rounds));
-    report(
-        "latency",
-        "Lock + release of a free name, one at a time",
-        rounds,
-        "client and servers pinned to one core",
-        groups.into_iter().collect::<Result<_>>()?,
-    )
+    let title = "Lock + release of a free name, one at a time";
+    here(run, "latency", title, "client and servers pinned to one core")
 }
 
 /// Each where the operating system puts it.
 pub fn unpinned(run: &Run) -> Result<Report> {
-    let rounds = run.scaled(11, 3);
-    let groups = [1, 5].map(|nodes| here(run, nodes, rounds));
-    report(
-        "unpinned",
-        "Lock + release of a free name, one at a time, on all cores",
-        rounds,
-        "client and servers on any core",
-        groups.into_iter().collect::<Result<_>>()?,
-    )
+    let title = "Lock + release of a free name, one at a time, on all cores";
+    here(run, "unpinned", title, "client and servers on any core")
 }
 
 /// On five nodes at a distance, all alike and one of them slow.
 pub fn distant(run: &Run) -> Result<Report> {
     let rounds = run.scaled(7, 3);
-    let on_servers = || {
-        let remote = |kind| matches!(kind, Kind::Peer | Kind::Quorlock(Home::Servers));
-        systems().into_iter().filter(move |system| remote(system.kind))
-    };
     let servers = servers(5);
     let addrs: Vec<_> = servers.iter().map(RedisServer::addr).collect();
     let mut groups = Vec::new();
@@ -108,11 +89,16 @@ fn report(
     })
 }
 
-fn here(run: &Run, nodes: usize, rounds: usize) -> Result<Group> {
-    let servers = servers(nodes);
-    let contest = Contest::start(&run.tools, &servers, systems())?;
-    let setting = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
-    measure(run, &setting, contest, &servers, rounds)
+/// On one node and on five, without a way between.
+fn here(run: &Run, name: &'static str, title: &'static str, place: &str) -> Result<Report> {
+    let rounds = run.scaled(11, 3);
+    let mut groups = Vec::new();
+    for (setting, nodes) in [("1 node", 1), ("5 nodes", 5)] {
+        let servers = servers(nodes);
+        let contest = Contest::start(&run.tools, &servers, systems())?;
+        groups.push(measure(run, setting, contest, &servers, rounds)?);
+    }
+    report(name, title, rounds, place, groups)
 }
 
 fn measure(
@@ -131,14 +117,11 @@ fn measure(
     for round in 0..rounds {
         run.progress(&format!("latency, {setting}, round {} of {rounds}", round + 1));
         for index in contest.turns(round) {
-            let before = calls(servers)?;
+            let commands = count_from_now(servers)?;
             let name = format!("bench/{index}/{round}");
             let order = Order::cycles(&name, 1, CYCLES, SECONDS);
             if let Some(sample) = contest.cycles(index, &order, LIMIT) {
-                let after = calls(servers)?;
-                let commands = after.iter().zip(&before);
-                let commands = commands.map(|(after, before)| after.since(before, &shares[index]));
-                samples[index].push((sample, commands.sum::<f64>() / servers.len() as f64));
+                samples[index].push((sample, commands(&shares[index])?));
             }
         }
     }
@@ -182,8 +165,4 @@ fn warm_up(
         contest.cycles(index, &order, LIMIT);
         watching.join().expect("no panic")
     })
-}
-
-fn calls(servers: &[RedisServer]) -> Result<Vec<Calls>> {
-    servers.iter().map(Calls::of).collect()
 }

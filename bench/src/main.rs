@@ -25,6 +25,7 @@ mod sqlite;
 mod stats;
 mod systems;
 mod throughput;
+mod valkey;
 mod waiting;
 
 use std::io::{IsTerminal, Write, stderr};
@@ -97,10 +98,8 @@ fn main() -> Result<()> {
     }
     let target: PathBuf = target.context("--target FOLDER is needed: where the peers are put")?;
     let run = |tools| Run { quick, tools, machine: Machine::this(), save: save.clone() };
-    let beside_peers = |compare: fn(&Run) -> Result<Report>| {
-        let run = run(Tools::all(&target)?);
-        run.finish(&compare(&run)?)
-    };
+    let report = |run: Run, compare: fn(&Run) -> Result<Report>| run.finish(&compare(&run)?);
+    let beside_peers = |compare| report(run(Tools::all(&target)?), compare);
     let alone = || anyhow::Ok(run(Tools::own(&target)?));
     match which {
         Some("latency") => beside_peers(latency::compare),
@@ -109,18 +108,9 @@ fn main() -> Result<()> {
         Some("throughput") => beside_peers(throughput::compare),
         Some("contended") => beside_peers(contended::compare),
         Some("faults") => beside_peers(faults::compare),
-        Some("growth") => {
-            let run = alone()?;
-            run.finish(&growth::compare(&run)?)
-        }
-        Some("release") => {
-            let run = alone()?;
-            run.finish(&release::compare(&run)?)
-        }
-        Some("rounds") => {
-            let run = alone()?;
-            run.finish(&rounds::compare(&run)?)
-        }
+        Some("growth") => report(alone()?, growth::compare),
+        Some("release") => report(alone()?, release::compare),
+        Some("rounds") => report(alone()?, rounds::compare),
         Some("waiting") => waiting::compare(&alone()?),
         Some("waiting-check") => waiting::check(&alone()?),
         Some("sqlite") => runtime.block_on(sqlite::compare()),

@@ -3,12 +3,13 @@
 
 use std::os::unix::net::UnixStream;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use quorlock_testkit::{Client, RedisServer, Reply};
 
 use crate::Run;
 use crate::cpu;
 use crate::report::{Cell, Column, Group, Report, Row};
+use crate::valkey;
 
 const SCRIPT: &str =
     "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
@@ -20,14 +21,11 @@ const PIPELINES: usize = 100;
 pub fn compare(run: &Run) -> Result<Report> {
     let rounds = run.scaled(21, 5);
     let mut builder = RedisServer::builder();
-    // Given by `cargo xtask bench`; the Redis of most distributions has no such command.
-    if let Some(valkey) = std::env::var_os("QUORLOCK_TEST_VALKEY") {
+    if let Some(valkey) = valkey::program() {
         builder = builder.program(valkey);
     }
     let server = builder.start();
-    let version =
-        server.info("server", "valkey_version").or(server.info("server", "redis_version"));
-    let setting = format!("server version {}", version.context("every server has one")?);
+    let setting = valkey::version(&server)?;
     let mut connection = server.connect()?;
     let Reply::Bulk(Some(sha)) = connection.command(&["SCRIPT", "LOAD", SCRIPT])? else {
         bail!("the script was not taken")

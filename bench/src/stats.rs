@@ -17,10 +17,8 @@ impl Timings {
 
     /// The median over the rounds of each round's quantile, in µs.
     pub fn quantile_us(&self, quantile: f64) -> f64 {
-        let mut each: Vec<f64> =
-            self.rounds.iter().map(|round| at(round, quantile).as_secs_f64() * 1e6).collect();
-        each.sort_by(f64::total_cmp);
-        each[each.len() / 2]
+        let each = self.rounds.iter().map(|round| at(round, quantile).as_secs_f64() * 1e6);
+        median(each.collect())
     }
 }
 

@@ -23,8 +23,9 @@ pub async fn quorlock_at(urls: impl IntoIterator<Item = String>) -> Result<Locke
     Ok(builder.trust_new_nodes(true).nodes(urls).connect().await?)
 }
 
-pub fn rslock(servers: &[RedisServer]) -> LockManager {
-    let mut manager = LockManager::new(servers.iter().map(RedisServer::url).collect());
+/// For single attempts.
+pub fn rslock_once(urls: Vec<String>) -> LockManager {
+    let mut manager = LockManager::new(urls);
     manager.set_retry(1, Duration::ZERO);
     manager
 }

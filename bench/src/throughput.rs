@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use quorlock_testkit::servers;
+use quorlock_testkit::{RedisServer, servers_of};
 
 use crate::Run;
 use crate::contest::{Contest, Sample};
 use crate::order::Order;
 use crate::peers::systems;
 use crate::report::{Cell, Column, Group, Report, Row};
+use crate::valkey;
 
 const TASKS: [usize; 3] = [64, 256, 1_024];
 const QUICK_TASKS: [usize; 2] = [64, 1_024];
+const VALKEY_TASKS: [usize; 1] = [1_024];
 const LIMIT: Duration = Duration::from_secs(30);
 const EVER: u64 = u64::MAX >> 2;
 
@@ -21,18 +23,24 @@ pub fn compare(run: &Run) -> Result<Report> {
     let burst = if run.quick { 0.3 } else { 0.5 };
     let tasks: &[usize] = if run.quick { &QUICK_TASKS } else { &TASKS };
     let mut groups = Vec::new();
-    for nodes in [1, 5] {
-        let servers = servers(nodes);
+    let redis = (RedisServer::builder(), tasks);
+    let valkey =
+        valkey::program().map(|it| (RedisServer::builder().program(it), &VALKEY_TASKS[..]));
+    let settings = [redis].into_iter().chain(valkey);
+    for ((server, tasks), nodes) in settings.flat_map(|one| [(one.clone(), 1), (one, 5)]) {
+        let servers = servers_of(&server, nodes);
+        let on = valkey::version(&servers[0])?;
         let mut contest = Contest::start(&run.tools, &servers, systems())?;
         for index in 0..contest.entrants.len() {
             let system = contest.entrants[index].system;
-            run.progress(&format!("throughput, {nodes} nodes, {} warms up", system.name));
+            run.progress(&format!("throughput, {nodes} × {on}, {} warms up", system.name));
             let seconds = system.warm_up_seconds(run.quick);
             contest.cycles(index, &Order::cycles("bench/warm", TASKS[0], EVER, seconds), LIMIT);
         }
         for &tasks in tasks {
-            let samples = bursts(run, &mut contest, (nodes, tasks), rounds, burst);
-            groups.push(group(&contest, &samples, nodes, tasks));
+            let setting = setting(nodes, &on, tasks);
+            let samples = bursts(run, &mut contest, (&setting, tasks), rounds, burst);
+            groups.push(group(&contest, &samples, setting));
         }
     }
     let column = |name, charted| Column { name, charted };
@@ -43,7 +51,9 @@ pub fn compare(run: &Run) -> Result<Report> {
             format!("median of {rounds} rounds in turns (min..max), of {burst} s each, not pinned"),
             "bare: all commands of a round in one write per node; tcp: the same bytes there and back"
                 .into(),
-            "redis-benchmark: SET NX PX and EVALSHA apart, 64 commands in one write".into(),
+            "redis-benchmark: the same commands as bare, apart, 64 in one write".into(),
+            "the commands: SET NX PX, and the script that compares and deletes, or DELIFEQ on Valkey"
+                .into(),
         ],
         columns: vec![
             column("client CPU µs/cycle", true),
@@ -60,13 +70,13 @@ pub fn compare(run: &Run) -> Result<Report> {
 fn bursts(
     run: &Run,
     contest: &mut Contest,
-    (nodes, tasks): (usize, usize),
+    (setting, tasks): (&str, usize),
     rounds: usize,
     seconds: f64,
 ) -> Vec<Vec<Sample>> {
     let mut samples = vec![Vec::new(); contest.entrants.len()];
     for round in 0..=rounds {
-        run.progress(&format!("throughput, {nodes} nodes, {tasks} at a time, round {round}"));
+        run.progress(&format!("throughput, {setting}, round {round}"));
         for index in contest.turns(round) {
             let name = format!("bench/{tasks}/{index}/{round}");
             let seconds = if round == 0 { seconds / 2.0 } else { seconds };
@@ -77,7 +87,12 @@ fn bursts(
     samples
 }
 
-fn group(contest: &Contest, samples: &[Vec<Sample>], nodes: usize, tasks: usize) -> Group {
+fn setting(nodes: usize, on: &str, tasks: usize) -> String {
+    let plural = if nodes == 1 { "" } else { "s" };
+    format!("{nodes} node{plural} of {on}, {tasks} at a time")
+}
+
+fn group(contest: &Contest, samples: &[Vec<Sample>], setting: String) -> Group {
     let rows = contest.entrants.iter().zip(samples).map(|(entrant, samples)| {
         if let Err(reason) = &entrant.state {
             return Row::without(entrant.system.name, reason, 5);
@@ -96,6 +111,5 @@ fn group(contest: &Contest, samples: &[Vec<Sample>], nodes: usize, tasks: usize)
             ],
         }
     });
-    let plural = if nodes == 1 { "" } else { "s" };
-    Group { setting: format!("{nodes} node{plural}, {tasks} at a time"), rows: rows.collect() }
+    Group { setting, rows: rows.collect() }
 }

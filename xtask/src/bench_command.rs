@@ -19,7 +19,7 @@ const ALL: [&str; 12] = [
     "distant",
     "growth",
     "rounds",
-    RELEASE,
+    "release",
     "waiting",
     "sqlite",
     "memory",
@@ -32,8 +32,9 @@ const PINNED: [&str; 2] = ["latency", "faults"];
 /// Shows that the figures of `waiting` can be trusted; not part of all.
 const CHECK: &str = "waiting-check";
 
-/// Compares commands that Redis has only had since 8.4, and Valkey since 9.0.
-const RELEASE: &str = "release";
+/// Those that are measured on a Valkey as well, or only there: it has had a command for a release since 9.0,
+/// and Redis since 8.4.
+const ON_VALKEY: [&str; 2] = ["throughput", "release"];
 
 /// Those that know no shorter way.
 const NEVER_QUICK: [&str; 2] = ["sqlite", "memory"];
@@ -93,7 +94,7 @@ impl Bench {
             } else {
                 Command::new(&program)
             };
-            if *name == RELEASE
+            if ON_VALKEY.contains(name)
                 && let Some(valkey) = valkey(project)?
             {
                 command.env("QUORLOCK_TEST_VALKEY", valkey);
@@ -121,10 +122,10 @@ fn valkey(project: &Project) -> Result<Option<PathBuf>> {
     Ok(python_peers::prepare(project, &python)?.valkey)
 }
 
-/// Times the parts of a lock by themselves, and compares with the time before.
+/// Times the parts of a lock and the wire format by themselves, and compares with the time before.
 pub(crate) fn micro(project: &Project) -> Result<ExitCode> {
     run(project
-        .cargo(["bench", "--locked", "--bench", "hot_path", "--manifest-path"])
+        .cargo(["bench", "--locked", "--bench", "hot_path", "--bench", "resp", "--manifest-path"])
         .arg(project.root.join("bench").join("Cargo.toml"))
         .arg("--target-dir")
         .arg(project.target.join("bench")))?;

@@ -31,7 +31,7 @@ Commands:
   fix           Put right what the formatter and the linter can put right
   bench [WHICH…] Measure Quorlock beside its peers and the limit (all: 20 minutes)
                 `bench command` is `quorlock run` beside `flock`; `bench micro` times
-                the parts of a lock by themselves, in memory
+                the parts of a lock and Redis' wire format by themselves, in memory
   model [NAME]  Look at every state of the strict protocol, within small bounds; `model --full`
                 goes further, in some minutes; `model heal` checks the cases with that name
   determinism   Simulate some seeds in a debug and in a release build, and compare the traces

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow, bail};
 use quorlock_testkit::{RedisServer, servers};
 
 use super::{HELD_GOAL_BYTES, LOCKS, Memory, verdict};
-use crate::systems::{quorlock, rslock};
+use crate::systems::{quorlock, rslock_once};
 
 /// Long enough that none expires before it has been measured.
 const TTL: Duration = Duration::from_secs(30);
@@ -51,7 +51,7 @@ async fn quorlock_held(servers: &[RedisServer]) -> Result<Row> {
 }
 
 async fn rslock_held(servers: &[RedisServer]) -> Result<Row> {
-    let manager = rslock(servers);
+    let manager = rslock_once(servers.iter().map(RedisServer::url).collect());
     let lock = async |name: String| {
         manager.lock(name.as_bytes(), TTL).await.map_err(|error| anyhow!("rslock: {error}"))
     };

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle as Task;
 
 use super::{LOCKS, Memory, WAITER_GOAL_BYTES, take, verdict};
-use crate::commands::{Calls, Shares};
+use crate::commands::{Shares, count_from_now};
 use crate::systems::{TTL, quorlock, rslock_at};
 
 /// Until everybody has asked, been refused and settled down.
@@ -82,15 +82,13 @@ where
     thread::sleep(SETTLE);
 
     let shares = Shares::watch(&servers[0], WATCH)?;
-    let calls = || servers.iter().map(Calls::of).collect::<Result<Vec<_>>>();
-    let calls_before = calls()?;
+    let commands = count_from_now(servers)?;
     let mut samples = Vec::new();
     for _ in 0..SAMPLES {
         thread::sleep(WINDOW / SAMPLES);
         samples.push(Memory::now()?.each_since(before));
     }
-    let sent = calls()?.into_iter().zip(calls_before);
-    let sent: f64 = sent.map(|(after, before)| after.since(&before, &shares)).sum();
+    let commands = commands(&shares)?;
     ensure!(tasks.iter().all(|task| !task.is_finished()), "a waiter got what was taken");
     end(&mut tasks);
     let left = Memory::now()?.each_since(before).live;
@@ -109,7 +107,7 @@ where
         heap: mean(|memory| memory.live),
         most: samples.iter().map(|memory| memory.live).fold(0.0, f64::max) - empty,
         resident: mean(|memory| memory.resident),
-        commands: sent / WINDOW.as_secs_f64() / servers.len() as f64,
+        commands: commands / WINDOW.as_secs_f64(),
         left,
     })
 }

@@ -9,16 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use quorlock_testkit::{Client, Reply};
+use quorlock_testkit::Client;
 
 use super::cycle::report;
+use super::release::{Release, TOKEN};
 use crate::cpu;
 use crate::order::Order;
 use crate::peers::Cycles;
-
-const TOKEN: &str = "0123456789abcdef0123456789abcdef01234567";
-const RELEASE: &str =
-    "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
 
 /// The hidden benchmark that gives back what it gets.
 pub const ECHO: &str = "echo";
@@ -26,22 +23,18 @@ pub const ECHO: &str = "echo";
 /// One connection to each server.
 pub struct Bare {
     sockets: Vec<TcpStream>,
-    sha: String,
+    release: Release,
     /// The server, if it is one that only gives bytes back. It ends when its stdin does.
     echo: Option<Child>,
 }
 
 impl Bare {
     pub fn to_servers(urls: &[String]) -> Result<Self> {
-        let mut bare = Self { sockets: Vec::new(), sha: String::new(), echo: None };
+        let mut bare = Self { sockets: Vec::new(), release: Release::on_none(), echo: None };
         for url in urls {
             let addr = url.strip_prefix("redis://").context("a URL of another kind")?;
             let socket = connect(addr)?;
-            let loaded = Client::over(socket.try_clone()?).command(&["SCRIPT", "LOAD", RELEASE])?;
-            let Reply::Bulk(Some(sha)) = loaded else {
-                anyhow::bail!("the server does not load scripts: {loaded:?}");
-            };
-            bare.sha = String::from_utf8(sha)?;
+            bare.release = Release::on(&mut Client::over(socket.try_clone()?))?;
             bare.sockets.push(socket);
         }
         Ok(bare)
@@ -57,8 +50,7 @@ impl Bare {
         let addrs = BufReader::new(echo.stdout.take().context("no stdout")?);
         let sockets = addrs.lines().take(count).map(|addr| connect(&addr?));
         let sockets = sockets.collect::<Result<_>>()?;
-        // As long as the one of a real script.
-        Ok(Self { sockets, sha: "0".repeat(40), echo: Some(echo) })
+        Ok(Self { sockets, release: Release::on_none(), echo: Some(echo) })
     }
 
     pub fn cycles(&mut self, order: &Order) -> Result<Cycles> {
@@ -73,8 +65,8 @@ impl Bare {
             let names = serial..(serial + at_once).min(count);
             let names: Vec<_> = names.map(|serial| format!("{prefix}/{serial}")).collect();
             self.round(&names, &|name| vec!["SET", name, TOKEN, "NX", "PX", "10000"], "+OK\r\n")?;
-            let sha = self.sha.clone();
-            self.round(&names, &|name| vec!["EVALSHA", &sha, "1", name, TOKEN], ":1\r\n")?;
+            let release = self.release.clone();
+            self.round(&names, &|name| release.command(name), ":1\r\n")?;
             let took = begun.elapsed();
             samples.extend(names.iter().map(|_| took));
             serial += at_once;
@@ -86,7 +78,7 @@ impl Bare {
     fn round<'a>(
         &mut self,
         names: &'a [String],
-        parts: &dyn Fn(&'a str) -> Vec<&'a str>,
+        parts: &'a dyn Fn(&'a str) -> Vec<&'a str>,
         reply: &str,
     ) -> Result<()> {
         let mut commands = Vec::new();

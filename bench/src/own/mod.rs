@@ -6,6 +6,7 @@ mod contend;
 mod cycle;
 mod held;
 mod redis_benchmark;
+mod release;
 mod system;
 mod variants;
 

@@ -7,16 +7,14 @@
 
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
-use quorlock_testkit::{Client, Reply};
+use anyhow::{Context, Result, ensure};
+use quorlock_testkit::Client;
 
 use super::cycle::report;
+use super::release::{Release, TOKEN};
 use crate::order::Order;
 use crate::peers::Cycles;
 
-const TOKEN: &str = "0123456789abcdef0123456789abcdef01234567";
-const RELEASE: &str =
-    "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
 /// Commands in one write, if as many are wanted at once.
 const PIPELINE: u64 = 64;
 /// Of the first round, which tells how many the next ones need to fill their time.
@@ -24,7 +22,7 @@ const FIRST: u64 = 2_000;
 
 pub struct RedisBenchmark {
     addr: String,
-    sha: String,
+    release: Release,
     /// Cycles a second, by how many are wanted at once.
     rates: std::collections::BTreeMap<u64, f64>,
 }
@@ -32,10 +30,8 @@ pub struct RedisBenchmark {
 impl RedisBenchmark {
     pub fn of(url: &str) -> Result<Self> {
         let addr = url.strip_prefix("redis://").context("a URL of another kind")?.to_owned();
-        let loaded = Client::over(std::net::TcpStream::connect(&addr)?)
-            .command(&["SCRIPT", "LOAD", RELEASE])?;
-        let Reply::Bulk(Some(sha)) = loaded else { bail!("the script: {loaded:?}") };
-        Ok(Self { addr, sha: String::from_utf8(sha)?, rates: Default::default() })
+        let release = Release::on(&mut Client::over(std::net::TcpStream::connect(&addr)?))?;
+        Ok(Self { addr, release, rates: Default::default() })
     }
 
     pub fn cycles(&mut self, order: &Order) -> Result<Cycles> {
@@ -46,11 +42,10 @@ impl RedisBenchmark {
         let count = fitting.min(count).max(at_once);
         let name = "bench:__rand_int__";
         let cpu = children_cpu_seconds()?;
-        let sha = self.sha.clone();
         let (lock, lock_p50, lock_p99) =
             self.run(count, at_once, &["SET", name, TOKEN, "NX", "PX", "10000"])?;
         let (release, release_p50, release_p99) =
-            self.run(count, at_once, &["EVALSHA", &sha, "1", name, TOKEN])?;
+            self.run(count, at_once, &self.release.command(name))?;
         let seconds = count as f64 / lock + count as f64 / release;
         if count >= FIRST {
             self.rates.insert(at_once, count as f64 / seconds);

@@ -10,7 +10,7 @@ use quorlock::node::memory::MemoryNode;
 use rslock::LockManager;
 
 use super::variants::{Home, VARIANTS};
-use crate::systems::{TTL, rslock_at};
+use crate::systems::{TTL, rslock_at, rslock_once};
 
 pub enum System {
     Quorlock(Locker),
@@ -40,11 +40,7 @@ impl System {
             return Ok(Self::Quorlock(builder.connect().await?));
         }
         match name {
-            "rslock" => {
-                let mut once = LockManager::new(nodes.clone());
-                once.set_retry(1, Duration::ZERO);
-                Ok(Self::Rslock(once, rslock_at(nodes, u32::MAX)))
-            }
+            "rslock" => Ok(Self::Rslock(rslock_once(nodes.clone()), rslock_at(nodes, u32::MAX))),
             "nothing" => Ok(Self::Nothing),
             other => Err(anyhow!("there is no system {other}")),
         }

@@ -63,6 +63,12 @@ pub fn systems() -> Vec<System> {
     variants.chain(others).collect()
 }
 
+/// Those whose locks live on the servers.
+pub fn on_servers() -> impl Iterator<Item = System> {
+    let remote = |kind| matches!(kind, Kind::Peer | Kind::Quorlock(Home::Servers));
+    systems().into_iter().filter(move |system| remote(system.kind))
+}
+
 impl System {
     /// One that is part of this program, and not of the comparison with others.
     pub fn own(name: &'static str) -> Self {

@@ -12,9 +12,11 @@ use crate::abstaining::Told;
 use crate::core::{Core, Pending};
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::examine::{self, Checkup};
+use crate::forget;
 use crate::init::{self, NodeInit};
 use crate::line::Lines;
 use crate::locker::Locker;
+use crate::name::Name;
 use crate::node::{self, ClientId, Failure, FailureKind, Inbox, Node, Setting};
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::settings::{Dialect, Settings, default_loss_lead, default_node_limit};
@@ -225,7 +227,7 @@ impl Builder {
 
     /// Looks the nodes over instead of connecting to them for good: what they are, what is wrong
     /// with them, and what to do about it. A lock whose name starts with `name` is tried out on each
-    /// node, and released.
+    /// node, released and forgotten.
     ///
     /// # Errors
     /// [`Error::Misuse`]: settings that do not fit together, or a URL that cannot be read. What is
@@ -238,10 +240,7 @@ impl Builder {
     /// Dropping it closes the connections. A lock that was being tried out ends with its TTL.
     pub async fn examine(mut self, name: impl AsRef<[u8]>) -> Result<Checkup, Error> {
         let quorum = self.complete()?;
-        let runtime = self.runtime.take().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
-        let client = ClientId::random(&*runtime);
-        let setting = Setting { settings: self.settings, runtime, servers: Arc::default(), client };
-        examine::examine(&self.urls, &self.nodes, quorum, &setting, name.as_ref()).await
+        examine::examine(&self.urls, &self.nodes, quorum, &self.setting(), name.as_ref()).await
     }
 
     /// Marks the nodes as new: they vote from now on, and do not wait first until everything has ended
@@ -266,10 +265,41 @@ impl Builder {
     /// Dropping it closes the connections. Some nodes may have been marked by then.
     pub async fn init(mut self, force: bool) -> Result<Vec<NodeInit>, Error> {
         self.complete()?;
-        let runtime = self.runtime.take().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
+        init::init(&self.urls, &self.nodes, &self.setting(), force).await
+    }
+
+    /// Has the nodes forget locks that are free: the last number of each, which they would keep for a
+    /// day. A lock that is held or waited for is left alone.
+    ///
+    /// **Only for names that nobody uses again**, such as those of a test or a measurement: a later
+    /// holder may get a number that is not above an earlier one's.
+    ///
+    /// Returns the nodes that did not forget all of them, and why; there they go by themselves. Nodes
+    /// of your own making are not asked.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`]: settings that do not fit together, a URL that cannot be read, or a name that no
+    /// lock can have.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, unless [`runtime`](Self::runtime) was given.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections. Some nodes may have forgotten by then.
+    pub async fn forget<N: AsRef<[u8]>>(
+        mut self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<NodeAnswers, Error> {
+        self.complete()?;
+        let names = names.into_iter().map(Name::new).collect::<Result<_, _>>()?;
+        forget::forget(&self.urls, &self.setting(), names).await
+    }
+
+    /// What goes to each node that is asked without a locker.
+    fn setting(&self) -> Setting {
+        let runtime = self.runtime.clone().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
         let client = ClientId::random(&*runtime);
-        let setting = Setting { settings: self.settings, runtime, servers: Arc::default(), client };
-        init::init(&self.urls, &self.nodes, &setting, force).await
+        Setting { settings: self.settings.clone(), runtime, servers: Arc::default(), client }
     }
 
     /// Fills in what follows from other settings, and checks them all.

@@ -68,6 +68,7 @@ mod drive;
 mod error;
 pub mod examine;
 mod fence;
+mod forget;
 mod guard;
 mod guards;
 mod init;

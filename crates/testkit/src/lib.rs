@@ -69,7 +69,17 @@ const POLL_EVERY: Duration = Duration::from_millis(2);
 /// When one of them does not come up.
 #[must_use]
 pub fn servers(count: usize) -> Vec<RedisServer> {
-    let servers: Vec<_> = (0..count).map(|_| RedisServer::builder().launch()).collect();
+    servers_of(&RedisServer::builder(), count)
+}
+
+/// Starts `count` independent servers that are set up alike.
+///
+/// # Panics
+///
+/// When one of them does not come up.
+#[must_use]
+pub fn servers_of(builder: &RedisServerBuilder, count: usize) -> Vec<RedisServer> {
+    let servers: Vec<_> = (0..count).map(|_| builder.clone().launch()).collect();
     for server in &servers {
         server.wait_until_ready();
     }

@@ -10,9 +10,8 @@ use crate::duration;
 
 const BENCH_EXAMPLES: &str = "\
 Takes and releases locks that nobody else wants, first many at a time, then one at a time, and says what \
-the nodes can do and what stands in the way of more. The locks have names of their own, as many \
-as are taken at a time. Nothing is left of them, also after Ctrl-C, but the last number of each name, for a \
-day. It loads the nodes as much as it can: mind who else uses them. Where a \
+the nodes can do and what stands in the way of more. The locks have random names of their own, which are \
+cleared away in the end, also after Ctrl-C. It loads the nodes as much as it can: mind who else uses them. Where a \
 user may only touch certain keys, give a NAME that starts like them.
 
 It tells:
@@ -21,18 +20,19 @@ It tells:
   latency      of a lock and of a release, in round trips as well: one is the
                least that is possible
   throughput   locks a second, and what each costs the processor here
-  limit        what is used up: the processor here, the processor of a node, or
-               nothing but time on the network: then more at a time give more
+  limit        what is used up: the processor here, the processor of a node, the
+               one writer that a file can have, or nothing but time on the network:
+               then more at a time give more
 
 With --json it is one object: nodes (each with node, usable, round_trip_us, cpu_share and slow), needed, \
 round_trip_us, one_at_a_time {locks, seconds, lock_p50_us, lock_p99_us, release_p50_us, lock_round_trips}, \
 many_at_a_time {concurrency, locks, seconds, locks_per_s, client_cpu_us, client_cpu_share}, failed, error, \
-limit (client, server or network) and verdict, the same in words. What is not known is null. Fields may be \
+limit (client, server, file or network), left (where names could not be cleared away) and verdict, the same in words. What is not known is null. Fields may be \
 added, and those that are there stay.
 
 Exit codes:
     0  measured
-   69  too few nodes can be used
+   69  too few nodes can be used, or all locks of a part failed
    78  arguments or settings that cannot work, such as one server behind two
        URLs
   125  quorlock itself failed
@@ -52,7 +52,7 @@ pub(crate) struct BenchArgs {
     pub(crate) json: bool,
 
     /// How long to measure at most
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "6s")]
+    #[arg(long, value_name = "DURATION", value_parser = some_time, default_value = "6s")]
     pub(crate) time: Duration,
 
     /// How many locks to take at most, in each of the two parts
@@ -71,4 +71,12 @@ pub(crate) struct BenchArgs {
     /// How the names of the locks start
     #[arg(default_value = "quorlock:bench")]
     pub(crate) name: OsString,
+}
+
+/// In no time nothing can be measured.
+fn some_time(text: &str) -> Result<Duration, String> {
+    duration::parse(text).and_then(|time| match time {
+        Duration::ZERO => Err("nothing can be measured in no time; write 6s or so".to_owned()),
+        time => Ok(time),
+    })
 }

@@ -1,6 +1,7 @@
 //! Locks that nobody else wants, as fast as they go.
 
 use std::cell::{Cell, RefCell};
+use std::iter;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -62,10 +63,29 @@ pub(super) struct Loaded {
     pub(super) error: Option<String>,
 }
 
+/// In less time the looks at the nodes are most of what their processors do.
+const SHORTEST: Duration = Duration::from_millis(50);
+
+impl Loaded {
+    /// Whether it says something about what is used up.
+    pub(super) fn is_long_enough(&self) -> bool {
+        self.took >= SHORTEST
+    }
+
+    /// Whether so many failed that the rest says little.
+    pub(super) fn is_full_of_failures(&self) -> bool {
+        self.failed > self.locks.len() as u64 / 100
+    }
+
+    /// Whether nothing but failures came of it.
+    pub(super) fn is_in_vain(&self) -> bool {
+        self.locks.is_empty() && self.failed > 0
+    }
+}
+
 /// What the tasks of a part share.
 struct Shared {
     locker: Locker,
-    prefix: Vec<u8>,
     start: Instant,
     time: Duration,
     count: u64,
@@ -80,10 +100,7 @@ impl Shared {
         time.max(self.begun.get() as f64 / self.count as f64)
     }
 
-    async fn work(&self, task: u16) {
-        // The same name again and again: in the strict dialect, a node keeps its last number for a day.
-        let mut name = self.prefix.clone();
-        name.extend(format!(":{task}").as_bytes());
+    async fn work(&self, name: Vec<u8>) {
         loop {
             let over = self.start.elapsed() >= self.time || self.begun.get() >= self.count;
             if over || self.control.is_stopped() {
@@ -116,6 +133,16 @@ impl Shared {
     }
 }
 
+/// All names that are used: each again and again, so that there is little to clear away.
+pub(super) fn names(prefix: &[u8], tasks: u16) -> Vec<Vec<u8>> {
+    let one = iter::once(name(prefix, "one", 0));
+    (0..tasks).map(|task| name(prefix, "many", task)).chain(one).collect()
+}
+
+fn name(prefix: &[u8], part: &str, task: u16) -> Vec<u8> {
+    [prefix, format!(":{part}:{task}").as_bytes()].concat()
+}
+
 pub(super) async fn many_at_a_time(
     locker: &Locker,
     burst: &Burst<'_>,
@@ -137,12 +164,9 @@ async fn run(
     what: &str,
     control: &Control,
 ) -> Loaded {
-    let mut prefix = burst.prefix.to_vec();
-    prefix.extend(format!(":{part}").as_bytes());
     let cpu = cpu_time();
     let shared = Rc::new(Shared {
         locker: locker.clone(),
-        prefix,
         start: Instant::now(),
         time: burst.time,
         count: burst.count,
@@ -152,8 +176,8 @@ async fn run(
     });
     let all = LocalSet::new();
     for task in 0..tasks {
-        let shared = Rc::clone(&shared);
-        all.spawn_local(async move { shared.work(task).await });
+        let (shared, name) = (Rc::clone(&shared), name(burst.prefix, part, task));
+        all.spawn_local(async move { shared.work(name).await });
     }
     let shown = async {
         loop {

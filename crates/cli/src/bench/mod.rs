@@ -1,7 +1,7 @@
 //! `quorlock bench`: what locks on these nodes cost, and what limits them.
 //!
 //! ```text
-//!   examine ──▶ many at a time ──▶ examine ──▶ one at a time ──▶ verdict
+//!   examine ──▶ many at a time ──▶ examine ──▶ one at a time ──▶ forget the names ──▶ verdict
 //! ```
 //!
 //! The nodes are looked over before and after the heavy part: so it is known how busy it made them.
@@ -14,11 +14,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use quorlock::Locker;
 use quorlock::examine::Checkup;
+use quorlock::node::ClientId;
+use quorlock::runtime::TokioRuntime;
+use quorlock::{Locker, NodeAnswer};
 use tokio::select;
 
-use self::load::{Burst, Control, many_at_a_time, one_at_a_time};
+use self::load::{Burst, Control, many_at_a_time, names, one_at_a_time};
 use self::outcome::Outcome;
 use crate::args::BenchArgs;
 use crate::exit::{self, Failed};
@@ -47,11 +49,20 @@ impl Bench {
 
     /// Names that nobody else uses start like this.
     fn prefix(&self) -> Vec<u8> {
-        let mut prefix = self.name.as_bytes().to_vec();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let own = format!(":{}:{}", std::process::id(), now.unwrap_or_default().as_nanos());
-        prefix.extend(own.as_bytes());
-        prefix
+        let own = format!(":{}", ClientId::random(&TokioRuntime::current()));
+        [self.name.as_bytes(), own.as_bytes()].concat()
+    }
+
+    /// Clears the names away. Returns what is left, and why: nothing on nodes that could not be used.
+    async fn forget(&self, prefix: &[u8], before: &Checkup) -> Option<String> {
+        let used = |it: &NodeAnswer| before.nodes.iter().any(|at| at.usable && at.node == it.node);
+        match self.cluster.builder().forget(names(prefix, self.concurrency)).await {
+            Ok(mut left) => {
+                left.0.retain(used);
+                (!left.0.is_empty()).then(|| left.to_string())
+            }
+            Err(error) => Some(error.to_string()),
+        }
     }
 }
 
@@ -69,8 +80,11 @@ pub(crate) async fn bench(plan: &Bench) -> Result<u8, Failed> {
             control.stop();
             stderr::hide();
             // What is under way ends as it would: nothing is left of it then.
-            let _ = measuring.await;
-            stderr::say("stopped; all locks that were taken are released");
+            let left = measuring.await.ok().and_then(|outcome| outcome.left());
+            stderr::say(match left {
+                None => "stopped; nothing is left on the nodes".to_owned(),
+                Some(left) => format!("stopped. {left}"),
+            });
             return Ok(exit::of_signal(signal));
         }
         outcome = &mut measuring => outcome,
@@ -89,9 +103,11 @@ async fn measure(plan: &Bench, control: &Control) -> Result<Outcome, Failed> {
         return Ok(outcome);
     }
     let locker = plan.cluster.connect().await?;
-    let measured = load(plan, control, &locker, &mut outcome).await;
+    let prefix = plan.prefix();
+    let measured = load(plan, control, &locker, &prefix, &mut outcome).await;
     // Whatever came of it: nothing is left on the nodes.
     locker.shutdown().await;
+    outcome.not_forgotten = plan.forget(&prefix, &before).await;
     measured?;
     Ok(outcome)
 }
@@ -100,15 +116,15 @@ async fn load(
     plan: &Bench,
     control: &Control,
     locker: &Locker,
+    prefix: &[u8],
     outcome: &mut Outcome,
 ) -> Result<(), Failed> {
-    let prefix = plan.prefix();
-    let burst = |time| Burst { prefix: &prefix, time, count: plan.count };
-    let many = burst(plan.time / 2);
-    outcome.many = many_at_a_time(locker, &many, plan.concurrency, control).await;
-    let after = examine(plan).await?;
-    outcome.add_cpu(&after);
-    outcome.one = one_at_a_time(locker, &burst(plan.time / 2), control).await;
+    let burst = Burst { prefix, time: plan.time / 2, count: plan.count };
+    outcome.many = many_at_a_time(locker, &burst, plan.concurrency, control).await;
+    if !control.is_stopped() {
+        outcome.look_again(&examine(plan).await?);
+        outcome.one = one_at_a_time(locker, &burst, control).await;
+    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use quorlock::examine::{Checkup, Examination, Fact};
+use quorlock::examine::{Checkup, Examination, Fact, Severity};
 use serde_json::{Value, json};
 
 use super::load::Loaded;
@@ -19,6 +19,8 @@ pub(super) struct Outcome {
     concurrency: u16,
     pub(super) many: Loaded,
     pub(super) one: Loaded,
+    /// Where names could not be cleared away, and why.
+    pub(super) not_forgotten: Option<String>,
 }
 
 struct Node {
@@ -35,17 +37,26 @@ struct Node {
 
 impl Node {
     fn new(examination: &Examination) -> Self {
-        let usable_finding = examination.findings.iter().find(|finding| finding.check == "usable");
-        let trouble = usable_finding.filter(|_| !examination.usable);
         Self {
             name: examination.node.clone(),
             usable: examination.usable,
-            trouble: trouble.map(|finding| finding.text.clone()),
+            trouble: trouble(examination),
             round_trip: micros(examination, "round_trip_median_us"),
             cpu: micros(examination, "cpu_used_us"),
             cpu_share: None,
         }
     }
+}
+
+/// Why a node cannot be used, and what to do about it.
+fn trouble(examination: &Examination) -> Option<String> {
+    let mut errors = examination.findings.iter().filter(|it| it.severity == Severity::Error);
+    let why = errors.next().filter(|_| !examination.usable)?;
+    Some(match &why.remedy {
+        // What cannot be reached says itself what to look at.
+        Some(remedy) if why.check != "usable" => format!("{}; {remedy}", why.text),
+        _ => why.text.clone(),
+    })
 }
 
 fn micros(examination: &Examination, name: &str) -> Option<Duration> {
@@ -65,14 +76,26 @@ impl Outcome {
             concurrency,
             many: Loaded::default(),
             one: Loaded::default(),
+            not_forgotten: None,
         }
     }
 
-    /// Notes down how busy the nodes were, from the look at them before until this one, between which
-    /// there was hardly anything but the many locks.
-    pub(super) fn add_cpu(&mut self, after: &Checkup) {
+    /// Notes down how the nodes are after many locks: which of them cannot be used any more, and how
+    /// busy they were since the look before, between which there was hardly anything but these locks.
+    pub(super) fn look_again(&mut self, after: &Checkup) {
         let took = self.many.took.as_secs_f64();
         for (node, after) in self.nodes.iter_mut().zip(&after.nodes) {
+            if node.usable && !after.usable {
+                (node.usable, node.trouble) = (false, trouble(after));
+            }
+            // A machine that is busy for a moment makes one look slow, and hardly both.
+            node.round_trip = match (node.round_trip, micros(after, "round_trip_median_us")) {
+                (Some(before), Some(after)) => Some(before.min(after)),
+                (before, after) => before.or(after),
+            };
+            if !self.many.is_long_enough() {
+                continue;
+            }
             let used = micros(after, "cpu_used_us").zip(node.cpu);
             // A server that was started anew has used less than before.
             let used = used.and_then(|(after, before)| after.checked_sub(before));
@@ -85,6 +108,7 @@ impl Outcome {
         match () {
             () if self.is_misuse => exit::MISUSE,
             () if self.usable < self.needed => exit::UNAVAILABLE,
+            () if self.many.is_in_vain() || self.one.is_in_vain() => exit::UNAVAILABLE,
             () => 0,
         }
     }
@@ -97,9 +121,22 @@ impl Outcome {
         self.many.cpu.as_secs_f64() / self.many.took.as_secs_f64()
     }
 
-    fn limit(&self) -> Limit {
+    /// What stands in the way of more, if it can be told.
+    fn limit(&self) -> Option<Limit> {
+        if !self.many.is_long_enough() || self.many.is_full_of_failures() {
+            return None;
+        }
         let shares: Vec<_> = self.nodes.iter().map(|node| node.cpu_share).collect();
-        verdict::limit(self.client_cpu_share(), &shares)
+        let far = self.nodes.iter().any(|node| node.round_trip.is_some());
+        Some(verdict::limit(self.client_cpu_share(), &shares, far))
+    }
+
+    /// What is left on the nodes, in words.
+    pub(super) fn left(&self) -> Option<String> {
+        let left = self.not_forgotten.as_ref()?;
+        Some(format!(
+            "Its names could not be cleared away everywhere, and go by themselves after a day: {left}"
+        ))
     }
 
     /// How long the middle lock took, in round trips of the majority.
@@ -123,13 +160,12 @@ impl Outcome {
         let _ = writeln!(text, "{count} node{plural}, of which a lock needs {}", self.needed);
         let width = self.nodes.iter().map(|node| node.name.chars().count()).max().unwrap_or(0);
         for node in &self.nodes {
-            let mut parts = Vec::new();
-            parts.extend(node.trouble.clone());
-            parts.extend(node.round_trip.map(|trip| format!("round trip {}", shown(trip))));
+            let trip = node.round_trip.map(|trip| format!("round trip {}", shown(trip)));
             let share =
                 node.cpu_share.map(|share| format!("processor {:.0} % busy", share * 100.0));
-            parts.extend(share);
-            let _ = writeln!(text, "  {:width$}  {}", node.name, parts.join(", "));
+            let figures = || [trip, share].into_iter().flatten().collect::<Vec<_>>().join(", ");
+            let about = node.trouble.clone().unwrap_or_else(figures);
+            let _ = writeln!(text, "{}", format!("  {:width$}  {about}", node.name).trim_end());
         }
         if let (Some(p50), Some(p99)) =
             (quantile(&self.one.locks, 0.5), quantile(&self.one.locks, 0.99))
@@ -166,7 +202,7 @@ impl Outcome {
         if self.code() == exit::MISUSE {
             return "One server stands behind two URLs: see quorlock doctor.".into();
         }
-        if self.code() == exit::UNAVAILABLE {
+        if self.usable < self.needed {
             return format!(
                 "{} of {} nodes can be used, and {} are needed: see quorlock doctor.",
                 self.usable,
@@ -174,21 +210,32 @@ impl Outcome {
                 self.needed
             );
         }
+        if let (failed @ 1.., Some(error)) = self.failed() {
+            sentences.push(format!("{failed} locks failed, the first one thus: {error}"));
+        }
         if self.many.locks.is_empty() {
             sentences.push("No lock could be taken.".to_owned());
-        } else {
+        } else if !self.many.is_full_of_failures() {
             sentences.push(match self.limit() {
-                Limit::Client => {
+                None => "This was too short to tell what is the limit: allow more locks, or more \
+                         time."
+                    .to_owned(),
+                Some(Limit::Client) => {
                     "The processor here is the limit: several clients together get more \
                                   out of these nodes."
                         .to_owned()
                 }
-                Limit::Server(index) => format!(
+                Some(Limit::Server(index)) => format!(
                     "The processor of {} is the limit: give it a faster one, or spread names over \
                      several groups of nodes.",
                     self.nodes[index].name
                 ),
-                Limit::Network => {
+                Some(Limit::File) => {
+                    "The file is the limit: it takes one change at a time, so that neither \
+                     more clients nor more at a time give more."
+                        .to_owned()
+                }
+                Some(Limit::Network) => {
                     "The way to the nodes is the limit: no processor is used up, and \
                                    more at a time give more."
                         .to_owned()
@@ -206,9 +253,7 @@ impl Outcome {
         for node in self.nodes.iter().filter(|node| !node.usable) {
             sentences.push(format!("{} cannot be used: see quorlock doctor.", node.name));
         }
-        if let (failed @ 1.., Some(error)) = self.failed() {
-            sentences.push(format!("{failed} locks failed, the first one thus: {error}"));
-        }
+        sentences.extend(self.left());
         sentences.join("\n")
     }
 
@@ -230,11 +275,13 @@ impl Outcome {
         };
         let each = self.many.locks.len() as f64;
         let (failed, error) = self.failed();
-        let limit = (!self.many.locks.is_empty()).then(|| match self.limit() {
+        let limit = self.limit().map(|limit| match limit {
             Limit::Client => "client",
             Limit::Server(_) => "server",
+            Limit::File => "file",
             Limit::Network => "network",
         });
+        let any = !self.many.locks.is_empty();
         let value: Value = json!({
             "nodes": nodes.collect::<Vec<_>>(),
             "needed": self.needed,
@@ -252,12 +299,13 @@ impl Outcome {
                 "locks": self.many.locks.len(),
                 "seconds": self.many.took.as_secs_f64(),
                 "locks_per_s": rate(&self.many),
-                "client_cpu_us": limit.map(|_| self.many.cpu.as_secs_f64() * 1e6 / each),
-                "client_cpu_share": limit.map(|_| self.client_cpu_share()),
+                "client_cpu_us": any.then(|| self.many.cpu.as_secs_f64() * 1e6 / each),
+                "client_cpu_share": any.then(|| self.client_cpu_share()),
             },
             "failed": failed,
             "error": error,
             "limit": limit,
+            "left": self.not_forgotten,
             "verdict": self.verdict(),
         });
         format!("{value:#}\n")

@@ -17,15 +17,19 @@ pub(super) enum Limit {
     Client,
     /// The processor of the node with this number.
     Server(usize),
+    /// The one writer that a file can have.
+    File,
     /// Nothing is used up: most of the time goes by on the way.
     Network,
 }
 
-/// What is used up, if something is. The shares are of one core; those of nodes may not be known.
-pub(super) fn limit(client: f64, servers: &[Option<f64>]) -> Limit {
+/// What is used up, if something is. The shares are of one core; those of nodes may not be known. No
+/// node is `far` if all are files.
+pub(super) fn limit(client: f64, servers: &[Option<f64>], far: bool) -> Limit {
     let known = servers.iter().enumerate().filter_map(|(index, share)| Some((index, (*share)?)));
     let busiest = known.max_by(|(_, one), (_, other)| one.total_cmp(other));
     match busiest {
+        _ if !far => Limit::File,
         Some((index, share)) if share >= BUSY && share > client => Limit::Server(index),
         _ if client >= BUSY => Limit::Client,
         _ => Limit::Network,
@@ -62,11 +66,13 @@ mod tests {
 
     #[test]
     fn what_is_used_up_limits() {
-        assert_eq!(limit(0.9, &[Some(0.2), Some(0.3)]), Limit::Client);
-        assert_eq!(limit(0.8, &[Some(0.2), Some(0.95)]), Limit::Server(1));
-        assert_eq!(limit(0.98, &[Some(0.8), Some(0.95)]), Limit::Client);
-        assert_eq!(limit(0.3, &[Some(0.2), None]), Limit::Network);
-        assert_eq!(limit(0.3, &[None]), Limit::Network);
+        assert_eq!(limit(0.9, &[Some(0.2), Some(0.3)], true), Limit::Client);
+        assert_eq!(limit(0.8, &[Some(0.2), Some(0.95)], true), Limit::Server(1));
+        assert_eq!(limit(0.98, &[Some(0.8), Some(0.95)], true), Limit::Client);
+        assert_eq!(limit(0.3, &[Some(0.2), None], true), Limit::Network);
+        assert_eq!(limit(0.3, &[None], true), Limit::Network);
+        assert_eq!(limit(0.3, &[None], false), Limit::File);
+        assert_eq!(limit(0.9, &[None], false), Limit::File, "the others have to wait as well");
     }
 
     #[test]

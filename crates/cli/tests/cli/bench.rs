@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use quorlock_testkit::{Proxy, Reply, eventually};
+use quorlock_testkit::{Proxy, RedisServer, Reply, eventually};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -25,15 +25,28 @@ fn measured(command: &mut Command, code: i32) -> Value {
     serde_json::from_str(&run.stdout).expect("JSON")
 }
 
-fn is_empty(nodes: &Nodes) -> bool {
-    nodes.0.iter().all(|server| server.kept() == 0)
+/// All keys but the mark of a server.
+fn left_on(server: &RedisServer) -> Vec<String> {
+    let Reply::Array(keys) = server.command(&["KEYS", "*"]) else { panic!("no keys") };
+    let keys = keys.into_iter().map(|key| match key {
+        Reply::Bulk(Some(key)) => String::from_utf8_lossy(&key).into_owned(),
+        other => panic!("no key: {other:?}"),
+    });
+    keys.filter(|key| key != ":quorlock:node").collect()
+}
+
+fn nothing_is_left(nodes: &Nodes) {
+    for server in &nodes.0 {
+        assert_eq!(left_on(server), [""; 0], "{}", server.addr());
+    }
 }
 
 #[test]
 fn nodes_are_measured_and_nothing_is_left_on_them() {
     let nodes = Nodes::start(3);
     let found = measured(&mut bench(&nodes, &["--time", "600ms", "--concurrency", "8"]), 0);
-    assert!(is_empty(&nodes), "{found:#}");
+    nothing_is_left(&nodes);
+    assert_eq!(found["left"], Value::Null);
     assert_eq!((&found["failed"], &found["error"]), (&0.into(), &Value::Null), "{found:#}");
     assert_eq!(found["needed"], 2);
     for (server, node) in nodes.0.iter().zip(found["nodes"].as_array().expect("nodes")) {
@@ -76,9 +89,74 @@ fn as_many_locks_as_were_asked_for_are_enough() {
     let found = measured(&mut bench(&nodes, &args), 0);
     assert_eq!(found["one_at_a_time"]["locks"], 50, "{found:#}");
     assert_eq!(found["many_at_a_time"]["locks"], 50, "{found:#}");
-    // The last numbers of few names, though there were a hundred locks.
-    let Reply::Int(keys) = nodes.0[0].command(&["DBSIZE"]) else { panic!("no number") };
-    assert!(keys < 20, "{keys}");
+}
+
+#[test]
+fn names_of_the_redlock_dialect_are_cleared_away_too() {
+    let nodes = Nodes::start(3);
+    let args = ["--time", "200ms", "--concurrency", "300", "--dialect", "redlock"];
+    let found = measured(&mut bench(&nodes, &args), 0);
+    assert_eq!(found["failed"], 0, "{found:#}");
+    nothing_is_left(&nodes);
+}
+
+#[test]
+fn names_that_cannot_be_cleared_away_are_told() {
+    let nodes = Nodes::start(1);
+    let user = ["ACL", "SETUSER", "default", "-del"];
+    assert_eq!(nodes.0[0].command(&user), Reply::Simple("OK".into()));
+    let found = measured(&mut bench(&nodes, &["--time", "200ms"]), 0);
+    assert_eq!(found["failed"], 0, "{found:#}");
+    let left = found["left"].as_str().expect("something is left");
+    assert!(left.starts_with(&nodes.0[0].url()) && left.contains("+del"), "{left}");
+    assert!(found["verdict"].as_str().expect("words").contains("go by themselves"), "{found:#}");
+    // Those of the locks, and of the two that were tried out.
+    assert_eq!(left_on(&nodes.0[0]).len(), 64 + 1 + 2);
+}
+
+#[test]
+fn what_is_too_short_has_no_limit() {
+    let nodes = Nodes::start(1);
+    let found = measured(&mut bench(&nodes, &["--time", "1h", "--count", "1"]), 0);
+    assert_eq!((&found["limit"], &found["nodes"][0]["cpu_share"]), (&Value::Null, &Value::Null));
+    assert!(found["verdict"].as_str().expect("words").contains("too short"), "{found:#}");
+}
+
+#[test]
+fn a_node_that_casts_no_vote_says_why() {
+    let nodes = Nodes::start(1);
+    let run = outcome(bench(&nodes, &[]).env_remove("QUORLOCK_TRUST_NEW_NODES"));
+    assert_eq!((run.code, run.stderr.as_str()), (Some(69), ""), "{run:?}");
+    assert!(
+        run.stdout.contains("it has no mark") && run.stdout.contains("quorlock init"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn nodes_that_hang_meanwhile_are_named_and_too_many_of_them_are_a_failure() {
+    let nodes = Nodes::start(3);
+    let run = Running::start(
+        bench(&nodes, &["--time", "6s", "--json"]).env("QUORLOCK_CONNECT_LIMIT", "500ms"),
+    );
+    // Of the six seconds, three are left to see it.
+    eventually("many are taken", || left_on(&nodes.0[0]).iter().any(|key| key.contains(":many:")));
+    nodes.0[1].pause();
+    nodes.0[2].pause();
+    let end = run.end();
+    nodes.0[1].resume();
+    nodes.0[2].resume();
+    assert_eq!(end.code, Some(69), "{end:?}");
+    let found: Value = serde_json::from_str(&end.stdout).expect("JSON");
+    let usable = |index: usize| found["nodes"][index]["usable"].as_bool().expect("known");
+    assert_eq!([usable(0), usable(1), usable(2)], [true, false, false], "{found:#}");
+    assert_eq!(found["one_at_a_time"]["locks"], 0, "{found:#}");
+    let verdict = found["verdict"].as_str().expect("words");
+    assert!(verdict.contains("locks failed, the first one thus"), "{verdict}");
+    assert!(!verdict.contains("is the limit"), "{verdict}");
+    let left = found["left"].as_str().expect("something is left");
+    assert!(left.contains(&nodes.0[1].url()) && !left.contains(&nodes.0[0].url()), "{left}");
+    assert_eq!(left_on(&nodes.0[0]), [""; 0]);
 }
 
 #[test]
@@ -86,12 +164,12 @@ fn ctrl_c_ends_it_and_leaves_nothing() {
     let nodes = Nodes::start(3);
     let run = Running::start(&mut bench(&nodes, &["--time", "1h"]));
     // Many are held at this moment, and many more were.
-    eventually("locks are taken", || nodes.0[0].command(&["DBSIZE"]) != Reply::Int(0));
+    eventually("locks are taken", || left_on(&nodes.0[0]).len() > 10);
     run.signal(Signal::INT);
     let end = run.end();
     assert_eq!((end.code, end.stdout.as_str()), (Some(130), ""), "{end:?}");
-    assert!(end.stderr.contains("all locks that were taken are released"), "{end:?}");
-    assert!(is_empty(&nodes));
+    assert!(end.stderr.contains("nothing is left on the nodes"), "{end:?}");
+    nothing_is_left(&nodes);
 }
 
 #[test]
@@ -117,6 +195,7 @@ fn a_dead_node_is_named_and_too_many_of_them_are_the_end() {
     let dead = format!("redis://{} cannot be used", nodes.0[1].addr());
     assert!(found["verdict"].as_str().expect("words").contains(&dead), "{found:#}");
     assert_eq!(found["nodes"][1]["round_trip_us"], Value::Null);
+    assert_eq!(found["left"], Value::Null, "nothing came to it");
     nodes.0[2].kill();
     let found = measured(&mut bench(&nodes, &["--time", "1h"]), 69);
     assert_eq!((&found["limit"], &found["many_at_a_time"]["locks"]), (&Value::Null, &0.into()));
@@ -132,6 +211,7 @@ fn the_file_of_this_machine_can_be_measured_as_well() {
     let found = measured(&mut command, 0);
     assert_eq!((&found["needed"], &found["round_trip_us"]), (&1.into(), &Value::Null));
     assert!(found["many_at_a_time"]["locks"].as_u64() > Some(0), "{found:#}");
+    assert_eq!((&found["limit"], &found["left"]), (&"file".into(), &Value::Null));
 }
 
 #[test]
@@ -156,7 +236,9 @@ fn a_terminal_sees_how_far_it_is() {
 
 #[test]
 fn mistakes_are_told() {
-    for args in [&["--concurrency", "0"][..], &["--count", "0"], &["--time", "soon"]] {
+    for args in
+        [&["--concurrency", "0"][..], &["--count", "0"], &["--time", "soon"], &["--time", "0s"]]
+    {
         let run = outcome(quorlock().arg("bench").args(args));
         assert_eq!((run.code, run.stdout.as_str()), (Some(78), ""), "{run:?}");
         assert!(run.stderr.contains(args[0]), "{run:?}");

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! All of it goes over connections of its own, which are closed when it is done. The lock that is
-//! tried out has a random name, and is released.
+//! tried out has a random name, is released, and is forgotten.
 
 #![cfg_attr(
     not(feature = "redis"),

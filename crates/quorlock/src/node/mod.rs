@@ -38,7 +38,7 @@ pub use failure::{Failure, FailureKind};
 pub(crate) use seen::noted;
 pub use seen::{Listed, MAX_NOTED_BYTES, Seen};
 pub use url::open;
-pub(crate) use url::{Setting, examine, init};
+pub(crate) use url::{Setting, examine, forget, init};
 
 use crate::name::Name;
 use crate::runtime::{BoxFuture, Runtime, random_u64};

@@ -6,7 +6,9 @@ use super::servers::Servers;
 use super::{ClientId, Node};
 use crate::Error;
 use crate::examine::Examination;
+use crate::forget::Kept;
 use crate::init::Look;
+use crate::name::Name;
 use crate::runtime::{BoxFuture, Runtime};
 use crate::settings::Settings;
 
@@ -94,6 +96,25 @@ pub(crate) fn init(
             let label = super::sqlite::label(index, url)?;
             Ok(Box::pin(async { Look::settled(label, crate::init::InitState::NotNeeded) }))
         }
+        _ => Err(unknown_scheme(index, scheme)),
+    }
+}
+
+/// Has the node behind the `index`-th URL forget these locks, if they are free.
+pub(crate) fn forget(
+    index: usize,
+    url: &str,
+    setting: &Setting,
+    names: &Arc<[Name]>,
+) -> Result<BoxFuture<'static, Kept>, Error> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
+            super::redis::forget(index, url, setting, names)
+        }
+        #[cfg(feature = "sqlite")]
+        "sqlite" => super::sqlite::forget(index, url, setting, names),
         _ => Err(unknown_scheme(index, scheme)),
     }
 }

@@ -264,3 +264,33 @@ async fn a_node_that_is_dropped_finishes_what_it_was_asked() {
         !open.any(|file| file == place.file)
     });
 }
+
+#[tokio::test]
+async fn names_are_forgotten_unless_they_are_held_or_wanted() {
+    let place = Place::new();
+    let rows = || {
+        let names = "SELECT CAST(group_concat(name) AS BLOB) FROM lock";
+        let names = place.sql().query_row(names, [], |row| row.get::<_, Option<Vec<u8>>>(0));
+        names.expect("a table of locks").unwrap_or_default()
+    };
+    let locker = place.locker().await;
+    for name in ["free", "wanted"] {
+        locker.try_lock(name).await.expect("free").release().await.expect("held");
+    }
+    let guard = locker.try_lock("held").await.expect("free");
+    let ticket = "INSERT INTO ticket VALUES (CAST('wanted' AS BLOB), 1, x'00', 1, 1, 1, 1, 1, 1)";
+    place.sql().execute(ticket, []).expect("a ticket");
+    let names = ["free", "held", "wanted"];
+    let forget = async || super::patient(&place.file).forget(names).await.expect("right");
+    let left = forget().await;
+    assert!(left.to_string().contains("2 of them are held or waited for"), "{left}");
+    assert_eq!(rows(), b"held,wanted");
+    guard.release().await.expect("left alone");
+    place.sql().execute("DELETE FROM ticket", []).expect("no ticket");
+    let left = forget().await;
+    assert!(left.0.is_empty(), "{left}");
+    assert_eq!(rows(), b"");
+    let checkup = super::patient(&place.file).examine("trial").await.expect("right");
+    assert!(checkup.nodes[0].usable, "{checkup:?}");
+    assert_eq!(rows(), b"", "nothing is left of a trial");
+}

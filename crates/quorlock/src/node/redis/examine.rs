@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 use super::RedisNode;
 use super::address::{Address, Place};
 use super::connect::{Wire, check_role, field, greet, identity, refuse_error, text};
+use super::forget::forget_over;
+use super::init::within;
 use super::judge;
 use super::marker;
 use super::resp::{Command, Value};
@@ -56,14 +58,9 @@ pub(in crate::node) fn examine(
         let opened =
             RedisNode::new(index, &url, &setting).map(|node| Arc::new(node) as Arc<dyn Node>);
         let tried = try_out(&mut examination, opened, &setting, &name, UNTOLD).await;
-        if let Some(tried) = tried {
-            let key = [setting.settings.prefix.as_slice(), tried.as_bytes()].concat();
-            let end = setting.runtime.sleep(setting.settings.connect_limit);
-            tokio::select! {
-                () = sweep(&mut wire, &key) => {}
-                () = end => {}
-            }
-        }
+        let forgetting = forget_over(&mut wire, &setting.settings.prefix, tried.as_slice());
+        // If it cannot be forgotten, it goes by itself.
+        let _ = within(&setting, forgetting).await;
         examination
     }))
 }
@@ -110,17 +107,6 @@ async fn look(
     }
     measure(examination, &mut wire, setting).await?;
     Ok(wire)
-}
-
-/// A lock that is free keeps its number for a day in the `strict` dialect. That of one which was tried
-/// out is of use to nobody: it had a name of its own.
-async fn sweep(wire: &mut Wire, key: &[u8]) {
-    let mut command = Vec::new();
-    Command::new(&mut command, 2).arg(b"DEL").arg(key);
-    if wire.send(&command).await.is_ok() {
-        // If it cannot be, it goes by itself.
-        let _ = wire.reply(|_| ()).await;
-    }
 }
 
 /// The reply to `GET`; nothing if there is nothing.

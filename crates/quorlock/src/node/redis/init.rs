@@ -42,7 +42,10 @@ pub(in crate::node) fn init(
     }))
 }
 
-async fn within<T>(setting: &Setting, future: impl Future<Output = T>) -> Result<T, Failure> {
+pub(super) async fn within<T>(
+    setting: &Setting,
+    future: impl Future<Output = T>,
+) -> Result<T, Failure> {
     let limit = 2 * setting.settings.connect_limit;
     tokio::select! {
         done = future => Ok(done),

@@ -17,19 +17,22 @@
 //! what callers meet, `driver` and `session` keep it going, `verbs` turns requests into commands and
 //! replies into answers, `inbox` takes word of grants in, `resp` is the wire format, `error` gives
 //! remedies, `examine` finds out how the server is set up and `judge` what that means, `marker` reads which start of it votes, `init`
-//! marks it as new, `lua/` holds the scripts.
+//! marks it as new, `forget` clears names away, `lua/` holds the scripts.
 
 mod address;
 mod connect;
 mod driver;
 mod error;
 mod examine;
+mod forget;
 mod inbox;
 mod init;
 mod judge;
 mod link;
 mod marker;
 mod resp;
+#[cfg(test)]
+mod resp_tests;
 mod session;
 mod shortcut;
 mod stream;
@@ -46,6 +49,7 @@ use crate::settings::Settings;
 use crate::{Dialect, Error};
 use address::Address;
 pub(super) use examine::examine;
+pub(super) use forget::forget;
 pub(super) use init::init;
 use link::Link;
 use quorlock_protocol::Drift;

@@ -268,8 +268,12 @@ impl Dialect {
                 };
                 (command, Sent::Ours)
             }
-            Verb::Release { token, next, .. } => {
-                (script(&scripts.release, 2, out).arg(&token.text()).number(next), Sent::Done)
+            Verb::Release { token, next, queued, .. } => {
+                // A record of the strict dialect tells by itself.
+                let asks = queued && self.strict.is_none();
+                let args = 2 + usize::from(asks);
+                let command = script(&scripts.release, args, out).arg(&token.text()).number(next);
+                (if asks { command.arg(b"queued") } else { command }, Sent::Done)
             }
             Verb::Wait { token, ttl, ticket, yielding, proposal } => {
                 let Ticket { client, waiter, number } = ticket;

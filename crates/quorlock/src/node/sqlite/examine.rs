@@ -11,6 +11,7 @@ use super::SqliteNode;
 use super::address::Address;
 use super::connect::OpenFile;
 use super::error::{Trouble, busy};
+use super::forget::forget_at;
 use crate::Error;
 use crate::examine::{Examination, Untold, try_out};
 use crate::node::{Failure, FailureKind, Node, Setting};
@@ -54,7 +55,9 @@ pub(in crate::node) fn examine(
         }
         let opened =
             SqliteNode::new(index, &url, &setting).map(|node| Arc::new(node) as Arc<dyn Node>);
-        try_out(&mut examination, opened, &setting, &name, UNTOLD).await;
+        let tried = try_out(&mut examination, opened, &setting, &name, UNTOLD).await;
+        // If it cannot be forgotten, it goes by itself.
+        let _ = forget_at(&address, &setting, tried.as_slice()).await;
         examination
     }))
 }

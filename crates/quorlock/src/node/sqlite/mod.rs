@@ -59,7 +59,8 @@
 //! those that would not keep a lock, `desk` serves calls, `worker` is the thread, `watch` looks after
 //! the calls meanwhile, `verbs` and `queue` are the SQL, `notes` what holders say of themselves,
 //! `sweep` removes what nobody comes back for, `wake` brings word to other processes, `error` gives
-//! remedies, `examine` tells what the file is.
+//! remedies, `examine` tells what the file is,
+//! `forget` clears names away.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("the feature sqlite needs Linux, for its boot id; use a Redis node elsewhere");
@@ -69,6 +70,7 @@ mod connect;
 mod desk;
 mod error;
 mod examine;
+mod forget;
 mod notes;
 mod queue;
 mod sweep;
@@ -91,6 +93,7 @@ use address::Address;
 pub use address::default_url;
 use desk::Desk;
 pub(super) use examine::examine;
+pub(super) use forget::forget;
 
 /// What the node behind a URL is called, without opening its file.
 pub(super) fn label(index: usize, url: &str) -> Result<String, Error> {

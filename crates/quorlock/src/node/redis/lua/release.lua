@@ -4,6 +4,7 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  our token
 -- ARGV[2]  the least number for whoever it is passed on to
+-- ARGV[3]  in the redlock dialect, 'queued' if we may have a place in the queue
 -- Replies  1 it was ours, and is free or another's now
 --          0 there is none, or somebody else's: it was not changed
 --

@@ -3,8 +3,8 @@
 --   LOCK                 a string: the holder's token, with the server's expiry, as the Redis
 --                        documentation describes it, so that every Redlock library shares the lock.
 --                        Behind a token of this library stands a '+' once somebody has taken a place in
---                        the queue behind it: a release by a command that compares finds another value
---                        then, and does nothing. Whoever was granted it in the queue uses no such command
+--                        the queue behind it: a release that only compares and deletes finds another
+--                        value then, and does nothing. Who was granted it in the queue releases otherwise
 --   LOCK:quorlock:fence  a string: the last number that was given out. It goes a day after its last
 --                        use: numbers follow the clock, so that any new one is higher by then
 -- The second key is not among KEYS: whoever has no rights to it could release nothing then.
@@ -18,7 +18,7 @@ local function now_us() return '0' end
 local function newest() return 0 end
 local function quarantine_ms() return 0 end
 
--- Every release by a script looks for a queue: a record that other libraries share does not tell.
+-- Whoever was granted the lock in the queue looks for others there: its record does not tell.
 local function left_in_queue() end
 
 -- A token of this library that has no '+' behind it yet.

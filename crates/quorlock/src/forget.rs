@@ -1,0 +1,39 @@
+//! Having nodes forget locks whose names nobody uses again.
+//!
+//! A node keeps the last number of a lock for a day after its last use. Of names that were made up for
+//! one occasion, such as a measurement, that is of no use to anybody.
+
+use std::sync::Arc;
+
+use crate::examine::all;
+use crate::name::Name;
+use crate::node::{self, Failure, FailureKind, Setting};
+use crate::{Error, NodeAnswer, NodeAnswers};
+
+/// What a node is called, and how many of the locks it has kept, since they are held or wanted.
+pub(crate) type Kept = (String, Result<i64, Failure>);
+
+/// Asks all nodes at once. Returns those that have not forgotten all, and why.
+pub(crate) async fn forget(
+    urls: &[String],
+    setting: &Setting,
+    names: Vec<Name>,
+) -> Result<NodeAnswers, Error> {
+    let names: Arc<[Name]> = names.into();
+    let asking =
+        urls.iter().enumerate().map(|(index, url)| node::forget(index, url, setting, &names));
+    let mut answers = Vec::new();
+    for (node, kept) in all(asking.collect::<Result<_, _>>()?).await {
+        let failure = match kept {
+            Ok(0) => continue,
+            Ok(kept) => {
+                let text =
+                    format!("{kept} of them are held or waited for there, and were left alone");
+                Failure::new(FailureKind::Rejected, text)
+            }
+            Err(failure) => failure,
+        };
+        answers.push(NodeAnswer { node, failure: Some(failure) });
+    }
+    Ok(NodeAnswers(answers))
+}

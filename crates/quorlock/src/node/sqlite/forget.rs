@@ -1,0 +1,87 @@
+//! Having a file forget locks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Transaction, TransactionBehavior, params};
+
+use super::address::Address;
+use super::connect::OpenFile;
+use super::error::{Trouble, busy};
+use super::verbs::nanos;
+use crate::Error;
+use crate::forget::Kept;
+use crate::name::Name;
+use crate::node::{Failure, Setting};
+use crate::runtime::BoxFuture;
+
+/// While another process writes.
+const PAUSE: Duration = Duration::from_millis(1);
+
+const FORGET: &str = "
+    DELETE FROM lock WHERE name = ?1 AND expires_ns <= ?2
+    AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.name = ?1)";
+const KEPT: &str = "SELECT 1 FROM lock WHERE name = ?1";
+
+pub(in crate::node) fn forget(
+    index: usize,
+    url: &str,
+    setting: &Setting,
+    names: &Arc<[Name]>,
+) -> Result<BoxFuture<'static, Kept>, Error> {
+    let address = Address::parse(index, url)?;
+    let (setting, names) = (setting.clone(), Arc::clone(names));
+    Ok(Box::pin(async move {
+        let kept = forget_at(&address, &setting, &names).await;
+        (address.label, kept)
+    }))
+}
+
+/// The same, tried again while other processes write.
+pub(super) async fn forget_at(
+    address: &Address,
+    setting: &Setting,
+    names: &[Name],
+) -> Result<i64, Failure> {
+    let (start, limit) = (setting.runtime.now(), setting.settings.connect_limit);
+    loop {
+        match forget_all(address, setting, names) {
+            Ok(kept) => return Ok(kept),
+            Err(Trouble::Failed(failure)) => return Err(failure),
+            Err(Trouble::Busy | Trouble::Closed) => {}
+        }
+        if setting.runtime.now().since(start) >= limit {
+            return Err(busy(limit));
+        }
+        setting.runtime.sleep(PAUSE).await;
+    }
+}
+
+/// Returns how many are held or wanted, and were not changed.
+fn forget_all(address: &Address, setting: &Setting, names: &[Name]) -> Result<i64, Trouble> {
+    // A claim of its own: the file may be in use by a node of this process.
+    let setting = Setting { servers: Arc::default(), ..setting.clone() };
+    let file = OpenFile::open(address, &setting)?;
+    let all = Transaction::new_unchecked(&file.connection, TransactionBehavior::Immediate)?;
+    let now = nanos(setting.runtime.now());
+    let mut kept = 0;
+    for name in names {
+        all.prepare_cached(FORGET)?.execute(params![name.as_bytes(), now])?;
+        kept += i64::from(all.prepare_cached(KEPT)?.exists([name.as_bytes()])?);
+    }
+    all.commit()?;
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::verbs::tests::read_no_more_than_they_need;
+    use super::super::{queue, verbs};
+    use super::*;
+
+    #[test]
+    fn no_name_is_looked_for_in_all_of_the_file() {
+        let schema = format!("{}{}", verbs::SCHEMA, queue::SCHEMA);
+        read_no_more_than_they_need(&schema, &[FORGET, KEPT]);
+    }
+}
