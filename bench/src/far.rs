@@ -8,12 +8,14 @@ use std::collections::VecDeque;
 use std::io::{PipeWriter, Read, Write, pipe};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::io::Errno;
 
 use crate::clock::timespec;
 
@@ -39,9 +41,15 @@ impl Far {
             doors.push((listener, server));
         }
         let (stop, alive) = pipe()?;
-        let relay = Relay { doors, ends: Vec::new(), queue: VecDeque::new(), one_way };
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        add(&ready, &stop, STOP)?;
+        for (index, (door, _)) in doors.iter().enumerate() {
+            add(&ready, door, FIRST_DOOR + index)?;
+        }
+        let relay = Relay { ready, doors, ends: Vec::new(), queue: VecDeque::new(), one_way };
         let thread = thread::Builder::new().name("far".into()).spawn(move || {
-            if let Err(error) = relay.run(&stop.into()) {
+            let _stop = stop;
+            if let Err(error) = relay.run() {
                 eprintln!("the proxy broke: {error}");
             }
         })?;
@@ -63,17 +71,23 @@ impl Drop for Far {
     }
 }
 
-struct Relay {
-    doors: Vec<(TcpListener, SocketAddr)>,
-    /// Both ends of every connection, side by side: the other end of `i` is `i ^ 1`.
-    ends: Vec<End>,
-    queue: VecDeque<Parcel>,
-    one_way: Duration,
+/// What is ready goes by numbers: where to stop, then the doors, then the ends.
+const STOP: usize = 0;
+const FIRST_DOOR: usize = 1;
+
+fn add(ready: &OwnedFd, what: impl AsFd, number: usize) -> Result<()> {
+    let number = epoll::EventData::new_u64(number as u64);
+    Ok(epoll::add(ready, what, number, epoll::EventFlags::IN)?)
 }
 
-struct End {
-    socket: TcpStream,
-    open: bool,
+struct Relay {
+    /// Tells what is ready. With a list of all ends for each look, the looking would be most of the work.
+    ready: OwnedFd,
+    doors: Vec<(TcpListener, SocketAddr)>,
+    /// Both ends of every connection, side by side: the other end of `i` is `i ^ 1`.
+    ends: Vec<TcpStream>,
+    queue: VecDeque<Parcel>,
+    one_way: Duration,
 }
 
 /// Bytes on their way to an end. None stand for the end of the connection.
@@ -84,41 +98,29 @@ struct Parcel {
 }
 
 impl Relay {
-    fn run(mut self, stop: &OwnedFd) -> Result<()> {
+    fn run(mut self) -> Result<()> {
         // The kernel may let a sleep last 50 µs longer unless it is told not to.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
         let mut buffer = vec![0; 64 * 1024];
+        let mut events = Vec::with_capacity(64);
         loop {
             self.hand_out();
-            let Some((doors, ends)) = self.wait(stop)? else { return Ok(()) };
-            for index in ends {
-                self.take_in(index, &mut buffer);
+            let left = self.queue.front().map(|parcel| parcel.due - Instant::now());
+            match epoll::wait(&self.ready, spare_capacity(&mut events), left.map(timespec).as_ref())
+            {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
-            for index in doors {
-                self.admit(index)?;
+            for event in events.drain(..) {
+                let number = usize::try_from(event.data.u64())?;
+                let first_end = FIRST_DOOR + self.doors.len();
+                match number {
+                    STOP => return Ok(()),
+                    door if door < first_end => self.admit(door - FIRST_DOOR)?,
+                    end => self.take_in(end - first_end, &mut buffer)?,
+                }
             }
         }
-    }
-
-    /// Waits for bytes, for clients, or until something is due. `None` is the end.
-    fn wait(&self, stop: &OwnedFd) -> Result<Option<(Vec<usize>, Vec<usize>)>> {
-        let mut polled = vec![PollFd::new(stop, PollFlags::IN)];
-        polled.extend(self.doors.iter().map(|(door, _)| PollFd::new(door, PollFlags::IN)));
-        let open: Vec<usize> = (0..self.ends.len()).filter(|end| self.ends[*end].open).collect();
-        polled.extend(open.iter().map(|end| PollFd::new(&self.ends[*end].socket, PollFlags::IN)));
-        let left = self.queue.front().map(|parcel| parcel.due - Instant::now());
-        match poll(&mut polled, left.map(timespec).as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let ready = |fd: &PollFd| !fd.revents().is_empty();
-        if ready(&polled[0]) {
-            return Ok(None);
-        }
-        let (doors, ends) = polled[1..].split_at(self.doors.len());
-        let doors = (0..doors.len()).filter(|door| ready(&doors[*door])).collect();
-        let ends = open.iter().zip(ends).filter(|(_, fd)| ready(fd)).map(|(end, _)| *end).collect();
-        Ok(Some((doors, ends)))
     }
 
     fn admit(&mut self, door: usize) -> Result<()> {
@@ -126,22 +128,27 @@ impl Relay {
         let (client, server) = (listener.accept()?.0, TcpStream::connect(server)?);
         for socket in [client, server] {
             socket.set_nodelay(true)?;
-            self.ends.push(End { socket, open: true });
+            add(&self.ready, &socket, FIRST_DOOR + self.doors.len() + self.ends.len())?;
+            self.ends.push(socket);
         }
         Ok(())
     }
 
-    fn take_in(&mut self, from: usize, buffer: &mut [u8]) {
+    fn take_in(&mut self, from: usize, buffer: &mut [u8]) -> Result<()> {
+        let socket = &mut self.ends[from];
         // A connection that breaks ends like one that closes.
-        let length = self.ends[from].socket.read(buffer).unwrap_or(0);
-        self.ends[from].open = length > 0;
+        let length = socket.read(buffer).unwrap_or(0);
+        if length == 0 {
+            epoll::delete(&self.ready, &*socket)?;
+        }
         let (due, bytes) = (Instant::now() + self.one_way, buffer[..length].to_vec());
         self.queue.push_back(Parcel { due, to: from ^ 1, bytes });
+        Ok(())
     }
 
     fn hand_out(&mut self) {
         while let Some(parcel) = self.queue.pop_front_if(|parcel| parcel.due <= Instant::now()) {
-            let socket = &mut self.ends[parcel.to].socket;
+            let socket = &mut self.ends[parcel.to];
             // Who is gone gets nothing; its own end is seen when it is read from.
             let _ = match parcel.bytes.as_slice() {
                 [] => socket.shutdown(Shutdown::Write),

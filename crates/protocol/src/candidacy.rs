@@ -164,6 +164,12 @@ impl Candidacy {
         sent
     }
 
+    /// Whether any node has been asked.
+    #[must_use]
+    pub fn has_asked(&self) -> bool {
+        self.last_sent > Moment::default()
+    }
+
     /// `node` says that its record is ours, with this number, having seen our request of `sent`.
     pub fn granted(&mut self, node: usize, sent: Moment, number: u64) {
         let count = self.nodes.len();

@@ -193,9 +193,12 @@ impl Core {
             turn = match turn {
                 Turn::Held(claim) if claim.next_turn(&seat.wish) => Turn::Held(claim),
                 Turn::Held(claim) => {
-                    // First the release, since others may wait for it; right behind it the ticket.
                     passed = claim.give_back();
-                    Turn::Front(Some(Candidacy::start(self, name.clone(), seat.wish)))
+                    let candidacy = match &passed {
+                        Passed::Freed(round) => Candidacy::start_behind(round, seat.wish),
+                        _ => Candidacy::start(self, name.clone(), seat.wish),
+                    };
+                    Turn::Front(Some(candidacy))
                 }
                 Turn::Front(Some(candidacy)) if !candidacy.serves(&seat.wish) => {
                     let other = Candidacy::start(self, name.clone(), seat.wish);

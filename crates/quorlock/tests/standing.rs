@@ -211,3 +211,57 @@ async fn what_was_not_borrowed_after_all_is_not_kept_alive() {
         drop(borrower.try_lock("x").await.expect("its lease is over"));
     }
 }
+
+/// A lock whose holder hands it back to nodes that hang, with somebody of its process behind it who
+/// cannot have it without them.
+async fn handed_back_to(world: &StillWorld, hanging: &[usize]) -> (Locker, Pin<Box<Locking>>) {
+    let locker = world.locker().await;
+    let guard = locker.lock("x").await.expect("free");
+    let mut next = Box::pin(locker.lock("x").ttl(TTL / 2).into_future());
+    assert!(poll(&mut next).is_none(), "somebody has it");
+    hanging.iter().for_each(|node| world.nodes[*node].hang(true));
+    drop(guard);
+    assert_eq!(on_all(world, Asked::Release), 3, "a release waits for nothing");
+    assert_eq!(on_all(world, Asked::Wait), 0, "the ticket came along with it");
+    (locker, next)
+}
+
+/// A node that gets both at once sees to the ticket before it tells who has the lock now.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_goes_out_when_the_release_before_it_is_answered() {
+    let world = StillWorld::new();
+    let (_locker, mut next) = handed_back_to(&world, &[0, 1]).await;
+    world.nodes[0].hang(false);
+    assert_eq!(on_all(&world, Asked::Wait), 3, "a majority has let go");
+    world.nodes[1].hang(false);
+    assert!(matches!(poll(&mut next), Some(Ok(_))), "it is the only one");
+    world.time.pass(LIMIT / 2).await;
+    assert_eq!(on_all(&world, Asked::Wait), 3, "asked again without need");
+}
+
+/// Whoever is far from the nodes would come too late otherwise, while those who are near go round.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_waits_only_for_a_moment_for_the_release_before_it() {
+    let world = StillWorld::new();
+    let (_locker, mut next) = handed_back_to(&world, &[0, 1, 2]).await;
+    world.time.pass(LIMIT / 10).await;
+    assert_eq!(on_all(&world, Asked::Wait), 3);
+    world.nodes.iter().for_each(|node| node.hang(false));
+    assert!(matches!(poll(&mut next), Some(Ok(_))), "it is the only one");
+    assert_eq!(on_all(&world, Asked::Wait), 3, "asked again without need");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_goes_away_before_its_ticket_has_nothing_to_give_back() {
+    let world = StillWorld::new();
+    let (locker, next) = handed_back_to(&world, &[0, 1, 2]).await;
+    drop(next);
+    world.time.pass(LIMIT / 10).await;
+    world.nodes.iter().for_each(|node| node.hang(false));
+    assert_eq!((on_all(&world, Asked::Wait), on_all(&world, Asked::Release)), (0, 3));
+    assert!(world.nodes.iter().all(|node| node.is_empty()));
+    let shown = format!("{locker:?}");
+    for nothing in ["lines: 0", "waiters: 0", "alarms: 0"] {
+        assert!(shown.contains(nothing), "{nothing}: {shown}");
+    }
+}

@@ -20,6 +20,8 @@ use quorlock_protocol::{self as protocol, Defeat, Moment, NodeSet, Number, Queue
 /// A ticket that outlives its client is gone after three TTLs, and the record that it may have been
 /// granted in its last moment one later.
 const LINGERING_TTLS: u8 = 4;
+/// A ticket waits no longer than this for the release before it.
+const LATEST_TICKET: Duration = Duration::from_millis(2);
 /// The shortest time between two looks at a record that is about to end.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
 
@@ -83,7 +85,43 @@ impl Phase {
 impl Candidacy {
     /// Takes a ticket on every node.
     pub(crate) fn start(core: &Arc<Core>, name: Name, wish: Wish) -> Arc<Self> {
-        let candidacy = core.waiters.admit(|waiter| Self {
+        let candidacy = Self::new(core, name, wish);
+        candidacy.look();
+        candidacy
+    }
+
+    /// Takes a ticket on every node once a release of the same name is decided.
+    ///
+    /// If they came to a node together, it would see to the ticket before its word goes out to who has
+    /// the lock now. A round trip later the ticket is in time: nobody can have done with the lock before.
+    /// But who is far away does not wait for its answers, while others go round.
+    pub(crate) fn start_behind(release: &ReleaseRound, wish: Wish) -> Arc<Self> {
+        let core = &release.core;
+        let candidacy = Self::new(core, release.name.clone(), wish);
+        candidacy.look_within(LATEST_TICKET, &mut locked(&candidacy.state).phase);
+        if let Some(candidacy) = release.follow(Arc::clone(&candidacy)) {
+            candidacy.follows();
+        }
+        candidacy
+    }
+
+    /// The release before it is decided.
+    pub(super) fn follows(self: &Arc<Self>) {
+        let waits = {
+            let state = locked(&self.state);
+            let waits = !state.standing.has_asked() && state.phase.is_standing();
+            if waits {
+                self.core.watchdog.clear(&**self);
+            }
+            waits
+        };
+        if waits {
+            self.look();
+        }
+    }
+
+    fn new(core: &Arc<Core>, name: Name, wish: Wish) -> Arc<Self> {
+        core.waiters.admit(|waiter| Self {
             core: Arc::clone(core),
             name,
             token: Token::owned(&*core.runtime, wish.owner),
@@ -102,9 +140,7 @@ impl Candidacy {
                 said: Said::default(),
                 waker: None,
             }),
-        });
-        candidacy.look();
-        candidacy
+        })
     }
 
     /// Ready with the claim once a majority has granted it, or with nothing if none ever will,
@@ -151,17 +187,18 @@ impl Candidacy {
 
     /// Nobody wants it any more: leaves every queue, and gives back what was granted.
     pub(crate) fn leave(&self) {
-        let asking = {
+        let release = {
             let mut state = locked(&self.state);
             if state.phase == Phase::Over {
                 return;
             }
             state.phase = Phase::Over;
             state.left = true;
-            state.asking
+            // What was never asked for is not to be given back.
+            state.standing.has_asked() && !state.asking
         };
         self.end();
-        if !asking {
+        if release {
             self.release();
         }
     }
@@ -225,9 +262,13 @@ impl Candidacy {
     /// Alarms are set and cleared under the mutex of the state that they follow from: of two, the one
     /// that knows more comes last, and none comes after the end.
     fn look_soon(self: &Arc<Self>, phase: &mut Phase) {
+        self.look_within(self.core.settings.node_limit, phase);
+    }
+
+    fn look_within(self: &Arc<Self>, time: Duration, phase: &mut Phase) {
         let Phase::Standing { soon } = phase else { return };
         let now = self.core.now();
-        *soon = now.after(self.core.settings.node_limit).min(*soon);
+        *soon = now.after(time).min(*soon);
         self.core.watchdog.set(*soon, now, Arc::clone(self) as Arc<dyn Alarm>);
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::said::Said;
+use super::{Candidacy, said::Said};
 use crate::Error;
 use crate::core::{Core, Stamp};
 use crate::error::Loss;
@@ -16,8 +16,8 @@ use quorlock_protocol::{Moment, NodeSet, Release, ReleaseOutcome, Vote};
 
 #[derive(Debug)]
 pub(crate) struct ReleaseRound {
-    core: Arc<Core>,
-    name: Name,
+    pub(super) core: Arc<Core>,
+    pub(super) name: Name,
     token: Token,
     stamp: Stamp,
     /// The least number for whoever gets it next.
@@ -37,6 +37,8 @@ struct State {
     /// Whether a shutdown still has to wait for this round.
     pending: bool,
     waker: Option<Waker>,
+    /// Who wants it back, and asks once it is decided.
+    next: Option<Arc<Candidacy>>,
 }
 
 impl ReleaseRound {
@@ -58,7 +60,7 @@ impl ReleaseRound {
             round.vote(node, Vote::No);
         }
         let pending = !owing.is_empty();
-        let state = State { round, said: Said::default(), pending, waker: None };
+        let state = State { round, said: Said::default(), pending, waker: None, next: None };
         let until = stamp.sent.after(lingers);
         let core = Arc::clone(core);
         if pending {
@@ -70,6 +72,16 @@ impl ReleaseRound {
     /// Asks the nodes to drop the record and the ticket.
     pub(crate) fn send(self: &Arc<Self>) {
         self.core.ask(self, self.owing);
+    }
+
+    /// Lets somebody ask for it again once this is decided; gives him back if it is.
+    pub(super) fn follow(&self, candidacy: Arc<Candidacy>) -> Option<Arc<Candidacy>> {
+        let mut state = locked(&self.state);
+        if state.round.outcome().is_some() {
+            return Some(candidacy);
+        }
+        state.next = Some(candidacy);
+        None
     }
 
     /// Ready once a majority has let go, or every node was heard or given up on.
@@ -105,19 +117,24 @@ impl ReleaseRound {
     }
 
     fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
-        let (waker, ended) = {
+        let (waker, next, ended) = {
             let mut state = locked(&self.state);
             let vote = hear(&mut state.said);
             let decided = state.round.vote(node, vote).is_some();
             let ended = state.pending && state.round.tally().all_heard();
             state.pending &= !ended;
-            (if decided { state.waker.take() } else { None }, ended)
+            let (waker, next) =
+                if decided { (state.waker.take(), state.next.take()) } else { (None, None) };
+            (waker, next, ended)
         };
         if ended {
             self.core.releases.end();
         }
         if let Some(waker) = waker {
             waker.wake();
+        }
+        if let Some(next) = next {
+            next.follows();
         }
     }
 }
