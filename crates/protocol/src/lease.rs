@@ -1,5 +1,6 @@
 //! What a holder may believe about its lock.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use crate::{Cap, Caps, ExtendOutcome, Moment};
@@ -13,13 +14,19 @@ use crate::{Cap, Caps, ExtendOutcome, Moment};
 ///                                   ▼
 ///                                 Lost        final: a late success does not revive it
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     valid_until: Moment,
+    /// Few have any, and every lock that is held has a lease.
+    capped: Option<Box<Capped>>,
+    state: LeaseState,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Capped {
     caps: Caps,
     /// How often it was extended.
     extensions: u32,
-    state: LeaseState,
 }
 
 /// The four things that can be known of a lease.
@@ -54,20 +61,24 @@ impl Lease {
     /// A lease that was just won.
     #[must_use]
     pub fn new(valid_until: Moment) -> Self {
-        Self::capped_by(Caps::NONE, valid_until)
+        Self { valid_until, capped: None, state: LeaseState::Held }
     }
 
     /// A lease that was just won, and that its holder may have only within these caps.
     #[must_use]
     pub fn capped_by(caps: Caps, valid_until: Moment) -> Self {
-        let valid_until = caps.cut(valid_until);
-        Self { valid_until, caps, extensions: 0, state: LeaseState::Held }
+        if caps == Caps::NONE {
+            return Self::new(valid_until);
+        }
+        let capped = Some(Box::new(Capped { caps, extensions: 0 }));
+        Self { valid_until: caps.cut(valid_until), capped, state: LeaseState::Held }
     }
 
     /// The cap that it has reached. It cannot be extended any more then, and is valid to its end.
     #[must_use]
     pub fn capped(&self) -> Option<Cap> {
-        self.caps.reached(self.valid_until, self.extensions)
+        let Capped { caps, extensions } = self.capped.as_deref()?;
+        caps.reached(self.valid_until, *extensions)
     }
 
     /// Its holder gives it back.
@@ -87,8 +98,12 @@ impl Lease {
         match outcome {
             ExtendOutcome::Renewed { .. } if self.capped().is_some() => {}
             ExtendOutcome::Renewed { valid_until } => {
-                self.valid_until = self.valid_until.max(self.caps.cut(valid_until));
-                self.extensions = self.extensions.saturating_add(1);
+                let mut valid_until = valid_until;
+                if let Some(capped) = &mut self.capped {
+                    valid_until = capped.caps.cut(valid_until);
+                    capped.extensions = capped.extensions.saturating_add(1);
+                }
+                self.valid_until = self.valid_until.max(valid_until);
                 self.state = LeaseState::Renewed;
             }
             ExtendOutcome::Unknown => self.state = LeaseState::Unknown,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::nature::Nature;
 use super::{DescribeRound, ExtendRound, ReleaseRound};
 use crate::core::{Core, Stamp};
 use crate::error::{Error, Loss};
@@ -33,18 +34,7 @@ pub(crate) struct Claim {
     on: NodeSet,
     /// How many TTLs those last without a word from us.
     lingers: u8,
-    /// Whether a majority of the nodes agreed on its number at once.
-    agreed: bool,
-    /// Whether another process has taken it, and will release it.
-    borrowed: bool,
-    /// Whether the watchdog extends it.
-    renew: bool,
-    /// Whether other processes were waiting for it when it was granted.
-    others: bool,
-    /// Whether the next holder of this process may have it.
-    passable: bool,
-    /// Whether its holder says something of itself.
-    noted: bool,
+    nature: Nature,
     /// Whether it keeps others of this process waiting.
     in_line: AtomicBool,
     /// The guards of the present turn.
@@ -171,12 +161,14 @@ impl Claim {
             ttl_ns: u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX),
             on,
             lingers,
-            agreed: number.agreed,
-            borrowed,
-            renew: keep.renew,
-            others,
-            passable: wish.is_plain() && !elsewhere,
-            noted: noted && !borrowed,
+            nature: Nature::of([
+                (Nature::AGREED, number.agreed),
+                (Nature::BORROWED, borrowed),
+                (Nature::RENEWED, keep.renew),
+                (Nature::WANTED, others),
+                (Nature::PASSABLE, wish.is_plain() && !elsewhere),
+                (Nature::NOTED, noted && !borrowed),
+            ]),
             in_line: AtomicBool::new(false),
             guards: AtomicU32::new(1),
             place: Place::default(),
@@ -221,14 +213,14 @@ impl Claim {
     }
 
     pub(crate) fn set_note(&self, note: &Note) {
-        if self.noted {
+        if self.nature.is(Nature::NOTED) {
             locked(&self.state).rare.get_or_insert_default().note = Some(note.stored().into());
         }
     }
 
     /// Tells the nodes what the holder says of itself, if it does.
     pub(crate) fn describe(&self) {
-        if self.noted
+        if self.nature.is(Nature::NOTED)
             && let Some(note) = locked(&self.state).rare.as_ref().and_then(|rare| rare.note.clone())
         {
             DescribeRound::send(self, note);
@@ -243,7 +235,7 @@ impl Claim {
         let shared = |problem: &str, remedy: &str| {
             Err(Error::misuse(format!("the lock {} {problem}", self.name), remedy))
         };
-        if self.borrowed {
+        if self.nature.is(Nature::BORROWED) {
             return shared("belongs to another process", "keep it there");
         }
         if self.guards.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -293,7 +285,7 @@ impl Claim {
         let (name, lingers) = (self.name.clone(), self.ttl() * u32::from(self.lingers));
         // Only tickets outlive a record.
         let queued = self.lingers > 1;
-        let round = (!self.borrowed)
+        let round = (!self.nature.is(Nature::BORROWED))
             .then(|| ReleaseRound::new(&self.core, name, self.token, self.on, queued, lingers));
         let (told, send) = {
             let mut state = locked(&self.state);
@@ -316,7 +308,7 @@ impl Claim {
 
     /// Gives up what was won and cannot be used: to the nodes, or to the process it is from.
     pub(crate) fn abandon(&self) {
-        if self.borrowed {
+        if self.nature.is(Nature::BORROWED) {
             self.forget();
         } else {
             self.give_back();
@@ -326,7 +318,7 @@ impl Claim {
     /// Prepares it for the next holder of this process, unless it is of no use to that one.
     pub(crate) fn next_turn(&self, wish: &Wish) -> bool {
         let Wish { ttl, least, .. } = *wish;
-        if !self.passable || !wish.is_plain() || ttl != self.ttl() {
+        if !self.nature.is(Nature::PASSABLE) || !wish.is_plain() || ttl != self.ttl() {
             return false;
         }
         let enough = least.max(self.core.terms(ttl).validity() / 2);
@@ -370,7 +362,7 @@ impl Claim {
 
     /// The number that a majority of the nodes has to confirm before it may be used.
     pub(crate) fn to_confirm(&self) -> Option<u64> {
-        (!self.agreed).then(|| self.last_number())
+        (!self.nature.is(Nature::AGREED)).then(|| self.last_number())
     }
 
     /// A claim from elsewhere has this number.
@@ -388,7 +380,7 @@ impl Claim {
     /// later wait behind them.
     pub(crate) fn begin(&self, seats: usize) {
         self.join_line();
-        if self.others {
+        if self.nature.is(Nature::WANTED) {
             let most = u16::try_from(seats + 1).unwrap_or(u16::MAX);
             locked(&self.state).turns.limit(most);
         }
@@ -487,7 +479,7 @@ impl Claim {
 
     /// Behind the note, which nobody could take away after it.
     fn send_release(&self, round: &Arc<ReleaseRound>) {
-        if self.noted {
+        if self.nature.is(Nature::NOTED) {
             DescribeRound::send(self, "".into());
         }
         round.send();
@@ -523,7 +515,7 @@ impl Alarm for Claim {
     }
 
     fn ring(self: Arc<Self>, now: Moment) -> Option<Moment> {
-        let upkeep = self.core.upkeep(self.ttl(), self.renew);
+        let upkeep = self.core.upkeep(self.ttl(), self.nature.is(Nature::RENEWED));
         let (duty, told) = {
             let mut state = locked(&self.state);
             // Whoever has the signal in hand holds another reference to it.
@@ -544,5 +536,16 @@ impl Alarm for Claim {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every lock that is held has one.
+    #[test]
+    fn a_claim_is_small() {
+        assert!(size_of::<Claim>() <= 176, "{}", size_of::<Claim>());
     }
 }

@@ -14,6 +14,7 @@ mod extend;
 mod force;
 mod inspect;
 mod list;
+mod nature;
 mod release;
 mod said;
 

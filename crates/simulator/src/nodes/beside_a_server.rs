@@ -46,7 +46,9 @@ impl Round for Question {
                 yielding: *yielding,
                 proposal: *proposal,
             },
-            AskedVerb::Release { token, next } => Verb::Release { token, until: None, next: *next },
+            AskedVerb::Release { token, next } => {
+                Verb::Release { token, until: None, next: *next, queued: true }
+            }
             AskedVerb::Inspect => Verb::Inspect,
             AskedVerb::Describe { token, note, keep } => {
                 Verb::Describe { token, note, keep: *keep }
