@@ -11,8 +11,8 @@ use crate::duration;
 const BENCH_EXAMPLES: &str = "\
 Takes and releases locks that nobody else wants, first many at a time, then one at a time, and says what \
 the nodes can do and what stands in the way of more. The locks have random names of their own, which are \
-cleared away in the end, also after Ctrl-C. It loads the nodes as much as it can: mind who else uses them. Where a \
-user may only touch certain keys, give a NAME that starts like them.
+cleared away in the end, also after Ctrl-C. It loads the nodes as much as it can: mind who else uses them. \
+Where a user may only touch certain keys, give a NAME that starts like them.
 
 It tells:
   round trip   of each node, and of the majority that a lock waits for; a node
@@ -20,15 +20,15 @@ It tells:
   latency      of a lock and of a release, in round trips as well: one is the
                least that is possible
   throughput   locks a second, and what each costs the processor here
-  limit        what is used up: the processor here, the processor of a node, the
-               one writer that a file can have, or nothing but time on the network:
-               then more at a time give more
+  limit        what is used up: the processor here, that of a node, the one writer
+               that a file can have; or nothing but time on the network, and then
+               more at a time give more
 
 With --json it is one object: nodes (each with node, usable, round_trip_us, cpu_share and slow), needed, \
 round_trip_us, one_at_a_time {locks, seconds, lock_p50_us, lock_p99_us, release_p50_us, lock_round_trips}, \
 many_at_a_time {concurrency, locks, seconds, locks_per_s, client_cpu_us, client_cpu_share}, failed, error, \
-limit (client, server, file or network), left (where names could not be cleared away) and verdict, the same in words. What is not known is null. Fields may be \
-added, and those that are there stay.
+limit (client, server, file or network), left (where names could not be cleared away) and verdict, the same \
+in words. What is not known is null. Fields may be added, and those that are there stay.
 
 Exit codes:
     0  measured
