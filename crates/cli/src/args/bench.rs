@@ -20,9 +20,9 @@ It tells:
   latency      of a lock and of a release, in round trips as well: one is the
                least that is possible
   throughput   locks a second, and what each costs the processor here
-  limit        what is used up: the processor here, that of a node, the one writer
-               that a file can have; or nothing but time on the network, and then
-               more at a time give more
+  limit        what is used up: the processor here, that of a node, the one
+               writer that a file can have; or only time on the network, and
+               then more at a time give more
 
 With --json it is one object: nodes (each with node, usable, round_trip_us, cpu_share and slow), needed, \
 round_trip_us, one_at_a_time {locks, seconds, lock_p50_us, lock_p99_us, release_p50_us, lock_round_trips}, \
