@@ -66,13 +66,15 @@ pub fn compare(run: &Run) -> Result<Report> {
         let row = names_row(&mut contests, index, names, rounds, &servers[0]);
         let last = groups.last_mut().context("there is one")?;
         last.rows.push(row?.unwrap_or_else(|| out(&contests.grown.entrants[index])));
+        // The next one wants the same name.
+        contests.fresh.entrants[index].run::<Holding>(&hold(0, 0.0), LIMIT);
     }
     let columns = COLUMNS.map(|(name, charted)| Column { name, charted }).into();
     Ok(Report {
         name: "growth",
         title: "Quorlock with many locks held, and after many names",
         notes: vec![
-            format!("median of {rounds} rounds (min..max) of {CYCLES} cycles, one node, TTL 10 s"),
+            format!("median of {rounds} rounds (min..max) of {CYCLES} cycles, one node, one core, TTL 10 s"),
             "against 1 held: in turns with a process and a server of their own that stay as they are"
                 .into(),
             "while locks are held they are extended, and what that costs is in the cycles beside it"

@@ -27,7 +27,7 @@ const ALL: [&str; 12] = [
 
 /// Those that run with client and servers on one core: between two cores the time that a sleeping
 /// core takes to wake up would be most of what is measured.
-const PINNED: [&str; 2] = ["latency", "faults"];
+const PINNED: [&str; 3] = ["latency", "faults", "growth"];
 
 /// Shows that the figures of `waiting` can be trusted; not part of all.
 const CHECK: &str = "waiting-check";
