@@ -30,6 +30,7 @@ mod init;
 mod judge;
 mod link;
 mod marker;
+mod replies;
 mod resp;
 #[cfg(test)]
 mod resp_tests;

@@ -8,10 +8,11 @@ use std::time::Duration;
 use super::connect::Connected;
 use super::inbox;
 use super::link::{self, Link, State};
+use super::replies::{self, Reading};
 use super::resp::{self, Value};
 use super::stream::{ReadHalf, WriteHalf};
 use super::tls::Tls;
-use super::verbs::{self, By, Reading};
+use super::verbs::By;
 use crate::node::{Answer, Call, Failure, FailureKind, Grant};
 use crate::runtime::{BoxFuture, Runtime, wall_us};
 
@@ -168,7 +169,7 @@ impl Session {
             };
             state.overdue = state.overdue.saturating_sub(1);
             let now_us = || wall_us(&*self.runtime);
-            match verbs::read(
+            match replies::read(
                 waiting.sent,
                 &mut state.dialect,
                 || waiting.call.request().wall_us,

@@ -1,17 +1,12 @@
-//! Requests as commands, replies as answers.
+//! Requests as commands.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::error::rejected;
 use super::marker;
-use super::resp::{Command, Value, part};
+use super::resp::{Command, part};
 use super::shortcut::Shortcut;
-use crate::name::Name;
-use crate::node::{
-    Answer, ClientId, Failure, FailureKind, Holder, Listed, Proposal, Queued, Record, Request,
-    Seen, Ticket, TicketNumber, Verb, noted,
-};
+use crate::node::{ClientId, Holder, Proposal, Request, Ticket, TicketNumber, Verb, noted};
 use crate::settings::Settings;
 
 /// How this server wants to be spoken to.
@@ -45,8 +40,8 @@ pub(super) struct Strict {
     /// The key of the marker.
     pub(super) marker: Vec<u8>,
     /// How far the server's clock may be ahead of ours.
-    ahead_us: u64,
-    max_ttl_us: u64,
+    pub(super) ahead_us: u64,
+    pub(super) max_ttl_us: u64,
     /// `RUN_ID MAX_TTL_US AHEAD_US `, of the server at the other end of the connection, and the word
     /// that it wants to hear again, if it was emptied.
     id: Vec<u8>,
@@ -89,11 +84,16 @@ impl Strict {
         }
     }
 
+    /// Whether the server wants to hear a word again.
+    pub(super) fn repeats(&self) -> bool {
+        self.word > 0
+    }
+
     /// So many arguments every call ends with.
     const ARGS: usize = 2;
 
     /// The server wants to hear this word again, or none.
-    fn repeat(&mut self, word: &[u8]) {
+    pub(super) fn repeat(&mut self, word: &[u8]) {
         self.id.truncate(self.id.len() - self.word);
         self.id.extend_from_slice(word);
         self.word = word.len();
@@ -127,19 +127,6 @@ pub(super) enum Sent {
     },
     Inspect,
     List,
-}
-
-/// What a reply asks for.
-#[derive(Debug)]
-pub(super) enum Reading {
-    Answer(Answer),
-    /// The server does not know the script, so nothing ran: send its source.
-    SendSource,
-    /// The shortcut did nothing: send the script.
-    SendScript,
-    /// The server was emptied, and changed nothing but its marker. It wants the request once more, sent
-    /// after this reply; otherwise this is the answer.
-    Repeat(Answer),
 }
 
 #[derive(Debug)]
@@ -381,214 +368,6 @@ fn millis(duration: Duration) -> u64 {
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Reads the reply to what was sent. `sent_us` and `now_us` give the time of day then and now.
-pub(super) fn read(
-    sent: Sent,
-    dialect: &mut Dialect,
-    sent_us: impl FnOnce() -> u64,
-    now_us: impl FnOnce() -> u64,
-    reply: &Value<'_>,
-) -> Reading {
-    let answer = match (sent, reply) {
-        (Sent::Shortcut, Value::Int(1)) => Answer::Done,
-        (Sent::Shortcut, reply) => {
-            match (reply, &mut dialect.shortcut) {
-                // The script tells what is there instead.
-                (Value::Int(0), Some(shortcut)) => shortcut.was_refused(),
-                (Value::Error(text), _) if text.starts_with(b"WRONGTYPE") => {}
-                // A user without the right to it, most likely.
-                (_, shortcut) => *shortcut = None,
-            }
-            return Reading::SendScript;
-        }
-        (_, Value::Error(text)) if text.starts_with(b"NOSCRIPT") => return Reading::SendSource,
-        (_, Value::Error(text)) => Answer::Failed(rejected(text)),
-        (Sent::Set, Value::Simple(b"OK")) => Answer::Granted { number: 0 },
-        (Sent::Set, Value::Null) | (Sent::Ours, Value::Int(-1)) | (Sent::Done, Value::Int(0)) => {
-            Answer::Refused
-        }
-        (Sent::Ours | Sent::Wait { .. }, Value::Int(number @ 0..)) => {
-            if let Some(strict) = dialect.strict.as_mut().filter(|strict| strict.word > 0) {
-                strict.repeat(b"");
-            }
-            Answer::Granted { number: number.unsigned_abs() }
-        }
-        (Sent::Done, Value::Int(1)) => Answer::Done,
-        (Sent::Ours | Sent::Wait { .. }, Value::Array(parts)) if is_refusal(parts) => {
-            let refusal = refusal(parts, dialect.strict.as_mut(), sent_us(), now_us());
-            let answer = Answer::Failed(refusal.unwrap_or_else(|| unexpected(reply)));
-            if matches!(parts.get(2), Some(Value::Bulk([_, ..]))) {
-                return Reading::Repeat(answer);
-            }
-            answer
-        }
-        (Sent::Wait { told }, Value::Array(parts)) => match queued(parts, told) {
-            Some(queued) => Answer::Queued(queued),
-            None => Answer::Failed(unexpected(reply)),
-        },
-        (Sent::Inspect, Value::Array(parts)) => match parts.as_slice() {
-            [Value::Bulk(kind)] => Answer::Failed(wrong_type(kind)),
-            parts => match seen(parts) {
-                Some(seen) => Answer::Seen(seen),
-                None => Answer::Failed(unexpected(reply)),
-            },
-        },
-        (Sent::List, Value::Array(parts)) => match listed(parts) {
-            Some(listed) => Answer::Listed(listed),
-            None => Answer::Failed(unexpected(reply)),
-        },
-        _ => Answer::Failed(unexpected(reply)),
-    };
-    Reading::Answer(answer)
-}
-
-fn is_refusal(parts: &[Value<'_>]) -> bool {
-    matches!(parts, [Value::Bulk(b"CLOCK" | b"QUARANTINE" | b"SETTINGS"), _, ..])
-}
-
-/// Why a server of the `strict` dialect has not looked at a request, or casts no vote.
-fn refusal(
-    parts: &[Value<'_>],
-    strict: Option<&mut Strict>,
-    sent_us: u64,
-    now_us: u64,
-) -> Option<Failure> {
-    let [Value::Bulk(kind), Value::Bulk(detail), rest @ ..] = parts else { return None };
-    if *kind == b"SETTINGS" {
-        return other_settings(detail, strict?);
-    }
-    let number = digits(detail)?;
-    if *kind == b"CLOCK" {
-        return Some(clock_refusal(number, sent_us, now_us));
-    }
-    if let ([Value::Bulk(word)], Some(strict)) = (rest, strict) {
-        strict.repeat(word);
-    }
-    let left = Duration::from_micros(number);
-    let text = format!(
-        "casts no vote for another {left:.1?}: it was started or emptied, and may have forgotten \
-         locks; wait, or if it is a new one, run quorlock init"
-    );
-    Some(Failure::new(FailureKind::Quarantined(left), text))
-}
-
-/// All clients of a server have to agree on what their promises rest on.
-fn other_settings(theirs: &[u8], ours: &Strict) -> Option<Failure> {
-    let mut theirs = theirs.split(|byte| *byte == b' ').map(digits);
-    let (max_ttl_us, ahead_us) = (theirs.next()??, theirs.next()??);
-    let shown = |max_ttl_us, ahead_us| {
-        let (max, ahead) = (Duration::from_micros(max_ttl_us), Duration::from_micros(ahead_us));
-        format!("a max_ttl of {max:?} and clocks that are at most {ahead:?} ahead")
-    };
-    let text = format!(
-        "serves clients with {}, and this one has {}; use the same everywhere, or run quorlock init \
-         once all clients have the new ones",
-        shown(max_ttl_us, ahead_us),
-        shown(ours.max_ttl_us, ours.ahead_us)
-    );
-    Some(Failure::new(FailureKind::Unfit, text))
-}
-
-/// The server's time was too far from the time of sending. Either the request was under way for too
-/// long, or the clocks are apart.
-fn clock_refusal(server_us: u64, sent_us: u64, received_us: u64) -> Failure {
-    if (sent_us..=received_us).contains(&server_us) {
-        let late = Duration::from_micros(server_us - sent_us);
-        let text = format!("the request was under way for {late:.1?}, too long to be looked at");
-        return Failure::new(FailureKind::Late, text);
-    }
-    let (side, apart_us) = if server_us < sent_us {
-        ("behind", sent_us - server_us)
-    } else {
-        ("ahead of", server_us.saturating_sub(received_us))
-    };
-    let apart = Duration::from_micros(apart_us);
-    let text = format!(
-        "its clock is {apart:.1?} {side} this machine's; let a daemon such as chrony keep the clocks \
-         of all machines"
-    );
-    Failure::new(FailureKind::Clock, text)
-}
-
-fn digits(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
-}
-
-fn seen(parts: &[Value<'_>]) -> Option<Seen> {
-    let (record, noted, waiters, quarantine) = match parts {
-        [Value::Bulk(b"free"), Value::Int(waiters), Value::Int(quarantine)] => {
-            (None, None, waiters, quarantine)
-        }
-        [
-            Value::Bulk(b"held"),
-            Value::Bulk(token),
-            Value::Int(left),
-            Value::Bulk(noted),
-            Value::Int(waiters),
-            Value::Int(number),
-            Value::Int(quarantine),
-        ] => {
-            let number = u64::try_from(*number).ok()?;
-            (Some(record(token, *left).numbered(number)), Some(*noted), waiters, quarantine)
-        }
-        _ => return None,
-    };
-    let quarantine = u64::try_from(*quarantine).ok().filter(|left| *left > 0);
-    let seen = Seen::new(record, noted, u64::try_from(*waiters).ok());
-    Some(seen.quarantined(quarantine.map(Duration::from_millis)))
-}
-
-fn queued(parts: &[Value<'_>], told: bool) -> Option<Queued> {
-    let (number, record) = match parts {
-        [Value::Bulk(number)] => (number, None),
-        [Value::Bulk(number), Value::Bulk(token), Value::Int(left)] => {
-            (number, Some(record(token, *left)))
-        }
-        _ => return None,
-    };
-    Some(Queued { number: digits(number)?, record, told })
-}
-
-fn listed(parts: &[Value<'_>]) -> Option<Listed> {
-    let [Value::Bulk(cursor), names @ ..] = parts else { return None };
-    let names = names.iter().filter_map(|name| match name {
-        // What cannot be a name is not a lock of ours.
-        Value::Bulk(name) => Name::new(name).ok(),
-        _ => None,
-    });
-    let next = (*cursor != b"0").then(|| cursor.to_vec());
-    Some(Listed { names: names.collect(), next })
-}
-
-fn record(token: &[u8], left_ms: i64) -> Record {
-    Record::new(token, u64::try_from(left_ms).ok().map(Duration::from_millis))
-}
-
-fn wrong_type(kind: &[u8]) -> Failure {
-    let kind = kind.escape_ascii();
-    let text = format!(
-        "the key holds a {kind}, not a lock; choose another name or a prefix, or delete the key"
-    );
-    Failure::new(FailureKind::WrongType, text)
-}
-
-/// A reply that makes no sense says nothing about whether the command ran. What it holds is not
-/// shown: it may be somebody's token.
-fn unexpected(reply: &Value<'_>) -> Failure {
-    let kind = match reply {
-        Value::Null => "nothing",
-        Value::Simple(_) => "a simple string",
-        Value::Error(_) => "an error",
-        Value::Int(_) => "a number",
-        Value::Bulk(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Map(_) => "a map",
-        Value::Push(_) => "a push message",
-    };
-    let text = format!("answered with {kind}, which is no answer to the command");
-    Failure::new(FailureKind::Broken, text)
 }
 
 #[cfg(test)]
