@@ -1,13 +1,13 @@
 //! Locks that nobody else wants, as fast as they go.
 
-use std::cell::{Cell, RefCell};
 use std::iter;
-use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use quorlock::{Error, Locker};
 use rustix::time::{ClockId, clock_gettime};
-use tokio::task::LocalSet;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::stderr;
@@ -17,15 +17,15 @@ const BAR: usize = 24;
 
 /// Whether to go on, and who looks on.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Control(Rc<Cell<bool>>);
+pub(super) struct Control(Arc<AtomicBool>);
 
 impl Control {
     pub(super) fn stop(&self) {
-        self.0.set(true);
+        self.0.store(true, Relaxed);
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        self.0.get()
+        self.0.load(Relaxed)
     }
 
     /// Shows what goes on and how much of it is done, on a terminal.
@@ -89,24 +89,23 @@ struct Shared {
     start: Instant,
     time: Duration,
     count: u64,
-    begun: Cell<u64>,
-    loaded: RefCell<Loaded>,
+    begun: AtomicU64,
+    loaded: Mutex<Loaded>,
     control: Control,
 }
 
 impl Shared {
     fn done(&self) -> f64 {
         let time = self.start.elapsed().as_secs_f64() / self.time.as_secs_f64();
-        time.max(self.begun.get() as f64 / self.count as f64)
+        time.max(self.begun.load(Relaxed) as f64 / self.count as f64)
     }
 
     async fn work(&self, name: Vec<u8>) {
         loop {
-            let over = self.start.elapsed() >= self.time || self.begun.get() >= self.count;
-            if over || self.control.is_stopped() {
+            let over = self.start.elapsed() >= self.time || self.control.is_stopped();
+            if over || self.begun.fetch_add(1, Relaxed) >= self.count {
                 return;
             }
-            self.begun.set(self.begun.get() + 1);
             if let Err(error) = self.cycle(&name).await {
                 self.note(&error);
                 // Nodes that refuse at once would be asked without a pause.
@@ -115,8 +114,12 @@ impl Shared {
         }
     }
 
+    fn loaded(&self) -> MutexGuard<'_, Loaded> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn note(&self, error: &Error) {
-        let mut loaded = self.loaded.borrow_mut();
+        let mut loaded = self.loaded();
         loaded.failed += 1;
         loaded.error.get_or_insert_with(|| error.to_string());
     }
@@ -126,7 +129,7 @@ impl Shared {
         let guard = self.locker.try_lock(name).await?;
         let locked = Instant::now();
         guard.release().await?;
-        let mut loaded = self.loaded.borrow_mut();
+        let mut loaded = self.loaded();
         loaded.locks.push(locked - start);
         loaded.releases.push(locked.elapsed());
         Ok(())
@@ -165,19 +168,20 @@ async fn run(
     control: &Control,
 ) -> Loaded {
     let cpu = cpu_time();
-    let shared = Rc::new(Shared {
+    let shared = Arc::new(Shared {
         locker: locker.clone(),
         start: Instant::now(),
         time: burst.time,
         count: burst.count,
-        begun: Cell::new(0),
-        loaded: RefCell::default(),
+        begun: AtomicU64::new(0),
+        loaded: Mutex::default(),
         control: control.clone(),
     });
-    let all = LocalSet::new();
+    // Tasks, as in a service: the future that a runtime blocks on is woken by way of the system.
+    let mut all = JoinSet::new();
     for task in 0..tasks {
-        let (shared, name) = (Rc::clone(&shared), name(burst.prefix, part, task));
-        all.spawn_local(async move { shared.work(name).await });
+        let (shared, name) = (Arc::clone(&shared), name(burst.prefix, part, task));
+        all.spawn(async move { shared.work(name).await });
     }
     let shown = async {
         loop {
@@ -186,10 +190,10 @@ async fn run(
         }
     };
     tokio::select! {
-        () = all => {}
+        _ = all.join_all() => {}
         () = shown => {}
     }
-    let mut loaded = shared.loaded.take();
+    let mut loaded = std::mem::take(&mut *shared.loaded());
     (loaded.took, loaded.cpu) = (shared.start.elapsed(), cpu_time().saturating_sub(cpu));
     loaded.locks.sort_unstable();
     loaded.releases.sort_unstable();
