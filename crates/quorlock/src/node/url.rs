@@ -46,15 +46,11 @@ pub fn open<U: AsRef<str>>(
 
 /// The node behind the `index`-th URL, which need not be up.
 fn from_url(index: usize, url: &str, setting: &Setting) -> Result<Arc<dyn Node>, Error> {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-    match scheme {
+    match Kind::of(index, url)? {
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
-            Ok(Arc::new(super::redis::RedisNode::new(index, url, setting)?))
-        }
+        Kind::Redis => Ok(Arc::new(super::redis::RedisNode::new(index, url, setting)?)),
         #[cfg(feature = "sqlite")]
-        "sqlite" => Ok(Arc::new(super::sqlite::SqliteNode::new(index, url, setting)?)),
-        _ => Err(unknown_scheme(index, scheme)),
+        Kind::Sqlite => Ok(Arc::new(super::sqlite::SqliteNode::new(index, url, setting)?)),
     }
 }
 
@@ -66,15 +62,11 @@ pub(crate) fn examine(
     setting: &Setting,
     name: &[u8],
 ) -> Result<BoxFuture<'static, Examination>, Error> {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-    match scheme {
+    match Kind::of(index, url)? {
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
-            super::redis::examine(index, url, setting, name)
-        }
+        Kind::Redis => super::redis::examine(index, url, setting, name),
         #[cfg(feature = "sqlite")]
-        "sqlite" => super::sqlite::examine(index, url, setting, name),
-        _ => Err(unknown_scheme(index, scheme)),
+        Kind::Sqlite => super::sqlite::examine(index, url, setting, name),
     }
 }
 
@@ -84,19 +76,15 @@ pub(crate) fn init(
     url: &str,
     setting: &Setting,
 ) -> Result<BoxFuture<'static, Look>, Error> {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-    match scheme {
+    match Kind::of(index, url)? {
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
-            super::redis::init(index, url, setting)
-        }
+        Kind::Redis => super::redis::init(index, url, setting),
         // A file does not forget: what is written there is there, or the file is not.
         #[cfg(feature = "sqlite")]
-        "sqlite" => {
+        Kind::Sqlite => {
             let label = super::sqlite::label(index, url)?;
             Ok(Box::pin(async { Look::settled(label, crate::init::InitState::NotNeeded) }))
         }
-        _ => Err(unknown_scheme(index, scheme)),
     }
 }
 
@@ -107,23 +95,40 @@ pub(crate) fn forget(
     setting: &Setting,
     names: &Arc<[Name]>,
 ) -> Result<BoxFuture<'static, Kept>, Error> {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-    match scheme {
+    match Kind::of(index, url)? {
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
-            super::redis::forget(index, url, setting, names)
-        }
+        Kind::Redis => super::redis::forget(index, url, setting, names),
         #[cfg(feature = "sqlite")]
-        "sqlite" => super::sqlite::forget(index, url, setting, names),
-        _ => Err(unknown_scheme(index, scheme)),
+        Kind::Sqlite => super::sqlite::forget(index, url, setting, names),
     }
 }
 
-/// The URL is not shown whole: what follows the scheme may hold a password.
-fn unknown_scheme(index: usize, scheme: &str) -> Error {
-    Error::misuse(
-        format!("node {} has the URL scheme {scheme:?}, which no kind of node has", index + 1),
-        "use redis://HOST, rediss://HOST, redis+unix:///PATH or sqlite:PATH (the last needs the \
-         feature sqlite)",
-    )
+/// The kinds of nodes that a URL can stand for.
+enum Kind {
+    #[cfg(feature = "redis")]
+    Redis,
+    #[cfg(feature = "sqlite")]
+    Sqlite,
+}
+
+impl Kind {
+    fn of(index: usize, url: &str) -> Result<Self, Error> {
+        match url.split_once(':').map_or("", |(scheme, _)| scheme) {
+            #[cfg(feature = "redis")]
+            "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
+                Ok(Self::Redis)
+            }
+            #[cfg(feature = "sqlite")]
+            "sqlite" => Ok(Self::Sqlite),
+            // The URL is not shown whole: what follows the scheme may hold a password.
+            scheme => Err(Error::misuse(
+                format!(
+                    "node {} has the URL scheme {scheme:?}, which no kind of node has",
+                    index + 1
+                ),
+                "use redis://HOST, rediss://HOST, redis+unix:///PATH or sqlite:PATH (the last needs the \
+                 feature sqlite)",
+            )),
+        }
+    }
 }

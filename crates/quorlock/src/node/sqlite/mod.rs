@@ -59,8 +59,7 @@
 //! those that would not keep a lock, `desk` serves calls, `worker` is the thread, `watch` looks after
 //! the calls meanwhile, `verbs` and `queue` are the SQL, `notes` what holders say of themselves,
 //! `sweep` removes what nobody comes back for, `wake` brings word to other processes, `error` gives
-//! remedies, `examine` tells what the file is,
-//! `forget` clears names away.
+//! remedies, `examine` tells what the file is, `forget` clears names away.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("the feature sqlite needs Linux, for its boot id; use a Redis node elsewhere");
