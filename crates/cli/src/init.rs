@@ -71,9 +71,10 @@ fn state(node: &NodeInit) -> (&'static str, String) {
             ("not-needed", "needs no mark: a file, or the redlock dialect".to_owned())
         }
         InitState::Refused(refusal) => ("refused", refused(refusal)),
-        InitState::Left => {
-            ("left", "looks new, but is left as it is, since others do not".to_owned())
-        }
+        InitState::Left => (
+            "left",
+            "looks new, but is left as it is: others do not, or cannot be reached".to_owned(),
+        ),
         InitState::Failed(failure) => ("failed", failure.to_string()),
         _ => ("unknown", "is in a state that this version does not know".to_owned()),
     }
@@ -91,6 +92,25 @@ fn refused(refusal: &Refusal) -> String {
                                itself, or use --force if no client believes in any lock"
                 .to_owned()
         }
+        Refusal::Emptied => {
+            "has no mark, and others of its set vote: it was emptied, and is taken back by \
+                             itself; --force only if no client believes in any lock"
+                .to_owned()
+        }
+        Refusal::Quarantined(left) => format!(
+            "casts no vote for another {}, since it may have forgotten locks; wait, and it votes by \
+             itself, or use --force if no client believes in any lock",
+            shown(*left)
+        ),
+        Refusal::OtherSet { theirs } if theirs.is_empty() => {
+            "has a mark that this version cannot read; use --force once all clients are stopped"
+                .to_owned()
+        }
+        Refusal::OtherSet { theirs } => format!(
+            "belongs to the set of nodes {}; change the set with quorlock nodes, or use --force once all \
+             clients of that set are stopped",
+            theirs.join(", ")
+        ),
         Refusal::OtherSettings { max_ttl, clock_ahead } => format!(
             "serves clients with a max_ttl of {} and a clock_ahead of {}; use the same, or --force once \
              all clients are stopped and have the new ones",

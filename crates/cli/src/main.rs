@@ -31,6 +31,7 @@ mod group;
 mod init;
 mod last_signal;
 mod list;
+mod nodes;
 mod note;
 mod pages;
 mod plan;
@@ -102,6 +103,7 @@ fn execute(args: Args) -> Result<u8, Failed> {
             Plan::Status(plan) => status::status(plan).await,
             Plan::List(plan) => list::list(plan).await,
             Plan::Init(plan) => init::init(plan).await,
+            Plan::Nodes(plan) => nodes::nodes(plan).await,
             Plan::Doctor(plan) => doctor::doctor(plan).await,
             Plan::Bench(plan) => bench::bench(plan).await,
             Plan::Simulate(plan) => simulate::simulate(plan),

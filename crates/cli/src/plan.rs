@@ -19,6 +19,7 @@ use crate::extend::Extend;
 use crate::grace;
 use crate::init::Init;
 use crate::list::List;
+use crate::nodes::Nodes;
 use crate::note;
 use crate::release::Release;
 use crate::simulate::Simulate;
@@ -35,6 +36,7 @@ pub(crate) enum Plan {
     Status(Status),
     List(List),
     Init(Init),
+    Nodes(Nodes),
     Doctor(Doctor),
     Bench(Bench),
     Simulate(Simulate),
@@ -107,6 +109,7 @@ impl Plan {
             Action::Release(args) => Release::new(args).map(Self::Release),
             Action::List(args) => List::new(args).map(Self::List),
             Action::Init(args) => Init::new(args).map(Self::Init),
+            Action::Nodes(args) => Nodes::new(args).map(Self::Nodes),
             Action::Status(args) => Status::new(args).map(Self::Status),
             Action::Doctor(args) => Doctor::new(args).map(Self::Doctor),
             Action::Bench(args) => Bench::new(args).map(Self::Bench),
@@ -189,6 +192,22 @@ impl Doctor {
 impl Cluster {
     /// What the command line leaves open is looked up in the environment, then in the file.
     pub(crate) fn new(args: ClusterArgs, ttl: impl Into<Option<Duration>>) -> Result<Self, Failed> {
+        Self::with_login(args, ttl, None).map(|(cluster, _)| cluster)
+    }
+
+    /// The nodes as they are configured, and the URL of another one with its login.
+    pub(crate) fn with_another(
+        args: ClusterArgs,
+        other: Option<&str>,
+    ) -> Result<(Self, Option<String>), Failed> {
+        Self::with_login(args, None, other)
+    }
+
+    fn with_login(
+        args: ClusterArgs,
+        ttl: impl Into<Option<Duration>>,
+        other: Option<&str>,
+    ) -> Result<(Self, Option<String>), Failed> {
         let config = Config::load(args.config.as_deref())?;
         let promises = Promises::new(&args.dialect, &config)?;
         let ttl = config::duration(ttl.into(), "QUORLOCK_TTL", config.ttl)?
@@ -222,7 +241,11 @@ impl Cluster {
                 ),
             ));
         }
-        Ok(Self { urls, prefix, ttl, promises, wait, note: config.note, node_limit, connect_limit })
+        let other = other
+            .map(|url| login.complete(&NodeEntry { url: url.to_owned(), ..NodeEntry::default() }));
+        let note = config.note;
+        let cluster = Self { urls, prefix, ttl, promises, wait, note, node_limit, connect_limit };
+        Ok((cluster, other.transpose()?))
     }
 
     /// For a lock whose holder does not extend it by itself: unless said otherwise, it lasts long.

@@ -21,6 +21,9 @@ pub struct Quorum {
 }
 
 impl Quorum {
+    /// That of a single node.
+    pub const ONE: Self = Self { nodes: 1 };
+
     /// The quorum of `nodes` nodes; `None` unless there are between 1 and [`MAX_NODES`] of them.
     #[must_use]
     pub const fn of(nodes: usize) -> Option<Self> {

@@ -32,7 +32,13 @@ fn bit(node: usize) -> u64 {
 
 /// Whether the node is there and does not want to vote.
 fn abstains(failure: &Failure) -> bool {
-    matches!(failure.kind(), FailureKind::Quarantined(_) | FailureKind::Clock | FailureKind::Unfit)
+    matches!(
+        failure.kind(),
+        FailureKind::Quarantined(_)
+            | FailureKind::Clock
+            | FailureKind::Unfit
+            | FailureKind::OtherSet
+    )
 }
 
 /// What is to be told, once no mutex is held: whoever takes logs in may do anything.

@@ -10,12 +10,14 @@ use std::time::Duration;
 use crate::Error;
 use crate::abstaining::Told;
 use crate::core::{Core, Pending};
+use crate::drive::Settling;
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::examine::{self, Checkup};
 use crate::forget;
 use crate::init::{self, NodeInit};
 use crate::line::Lines;
 use crate::locker::Locker;
+use crate::members::{self, Changed, MemberChange, MemberReport};
 use crate::name::Name;
 use crate::node::{self, ClientId, Failure, FailureKind, Inbox, Node, Setting};
 use crate::runtime::{Runtime, TokioRuntime};
@@ -191,7 +193,8 @@ impl Builder {
         }
         let runtime = self.runtime.take().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
         let client = ClientId::random(&*runtime);
-        self.nodes.extend(node::open(&self.urls, &self.settings, &runtime, client)?);
+        let setting = Setting::new(&self.urls, &self.nodes, &self.settings, &runtime, client)?;
+        self.nodes.extend(node::open_with(&self.urls, &setting)?);
         for node in &self.nodes {
             let needs = node.capabilities();
             let settings = &mut self.settings;
@@ -202,7 +205,8 @@ impl Builder {
         self.settings.drift = self.drift.unwrap_or(self.settings.drift);
         self.settings.check()?;
 
-        let core = Arc::new(Core {
+        let core = Arc::new_cyclic(|this| Core {
+            this: Weak::clone(this),
             nodes: self.nodes.into(),
             quorum,
             upkeep: self.settings.upkeep(self.settings.ttl),
@@ -216,12 +220,18 @@ impl Builder {
             client,
             highest: AtomicU64::new(0),
             told: Told::default(),
+            members: setting.members,
+            settling: Settling::default(),
         });
         let inbox: Weak<dyn Inbox> = Arc::<Core>::downgrade(&core);
         for (index, node) in core.nodes.iter().enumerate() {
             node.listen(client, index, Weak::clone(&inbox));
         }
         check_ready(&core, &wait_ready(&core).await)?;
+        if core.settling.is_under_way() {
+            // So that the first lock finds nodes that vote, if anything can be done for that at once.
+            core.settle().await;
+        }
         Ok(Locker::new(core))
     }
 
@@ -240,7 +250,7 @@ impl Builder {
     /// Dropping it closes the connections. A lock that was being tried out ends with its TTL.
     pub async fn examine(mut self, name: impl AsRef<[u8]>) -> Result<Checkup, Error> {
         let quorum = self.complete()?;
-        examine::examine(&self.urls, &self.nodes, quorum, &self.setting(), name.as_ref()).await
+        examine::examine(&self.urls, &self.nodes, quorum, &self.setting()?, name.as_ref()).await
     }
 
     /// Marks the nodes as new: they vote from now on, and do not wait first until everything has ended
@@ -250,9 +260,10 @@ impl Builder {
     /// **Only on the word of somebody who knows** that no lock which any client still believes in was
     /// ever granted by these nodes. Otherwise two may hold one lock.
     ///
-    /// A node that was restarted, that serves clients with another longest TTL or clock window, or on
-    /// which a lock is held is no new one: unless `force` is set, it is refused, and no node is changed then. Nodes that
-    /// cannot be reached do not keep the others from being marked.
+    /// All of them are looked at first. A node that was restarted, that has no marker while others of the
+    /// set vote, that is in quarantine, that belongs to another set of nodes or serves clients with another
+    /// longest TTL or clock window, or on which a lock is held is no new one. Unless `force` is set, it is
+    /// refused, and no node is changed then, nor if one of them cannot be reached.
     ///
     /// # Errors
     /// [`Error::Misuse`]: settings that do not fit together, a URL that cannot be read, or one server
@@ -265,7 +276,53 @@ impl Builder {
     /// Dropping it closes the connections. Some nodes may have been marked by then.
     pub async fn init(mut self, force: bool) -> Result<Vec<NodeInit>, Error> {
         self.complete()?;
-        init::init(&self.urls, &self.nodes, &self.setting(), force).await
+        init::init(&self.urls, &self.nodes, &self.setting()?, force).await
+    }
+
+    /// Looks at the set of nodes: what each of them says of it. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`]: settings that do not fit together, a URL that cannot be read, or one server
+    /// behind two URLs. What is wrong with a node stands in the report.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, unless [`runtime`](Self::runtime) was given.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections.
+    pub async fn members(mut self) -> Result<MemberReport, Error> {
+        self.complete()?;
+        members::members(&self.urls, &self.nodes, &self.setting()?).await
+    }
+
+    /// Changes the set of nodes by one, and takes that as far as it goes at once: the members of the old set
+    /// are closed, and serve it no more; those of the new one carry it, and vote when all of them have
+    /// done so for a quarantine. **Until then nobody gets a lock, and locks that are held are lost at the end of
+    /// their time.** At no moment both sets vote.
+    ///
+    /// Stopped anywhere, it is completed by doing it again, with the old list; or by the clients of the new set
+    /// themselves, once all of its nodes carry it. `gone` says that the member which leaves never comes back
+    /// with what it knows, if it cannot be reached.
+    ///
+    /// Only Redis and Valkey nodes in the `strict` dialect know of their set: others need nothing but the new
+    /// list, given to all clients at once.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`]: settings that do not fit together, a URL that cannot be read, or a change that would
+    /// not come to its end: it says why, and nothing was changed.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, unless [`runtime`](Self::runtime) was given.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves the change where it is: do it again.
+    pub async fn change_members(
+        mut self,
+        change: &MemberChange,
+        gone: bool,
+    ) -> Result<Changed, Error> {
+        self.complete()?;
+        members::change(&self.urls, &self.setting()?, change, gone).await
     }
 
     /// Has the nodes forget locks that are free: the last number of each, which they would keep for a
@@ -292,14 +349,14 @@ impl Builder {
     ) -> Result<NodeAnswers, Error> {
         self.complete()?;
         let names = names.into_iter().map(Name::new).collect::<Result<_, _>>()?;
-        forget::forget(&self.urls, &self.setting(), names).await
+        forget::forget(&self.urls, &self.setting()?, names).await
     }
 
     /// What goes to each node that is asked without a locker.
-    fn setting(&self) -> Setting {
+    fn setting(&self) -> Result<Setting, Error> {
         let runtime = self.runtime.clone().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
         let client = ClientId::random(&*runtime);
-        Setting { settings: self.settings.clone(), runtime, servers: Arc::default(), client }
+        Setting::new(&self.urls, &self.nodes, &self.settings, &runtime, client)
     }
 
     /// Fills in what follows from other settings, and checks them all.

@@ -1,15 +1,16 @@
 //! What every round, guard and locker shares.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::abstaining::Told;
+use crate::drive::Settling;
 use crate::line::Lines;
-use crate::node::{Call, ClientId, Node, Round};
+use crate::node::{Call, ClientId, Members, Node, Round};
 use crate::runtime::{Runtime, wall_us};
 use crate::settings::Settings;
 use crate::waiters::Waiters;
@@ -17,6 +18,8 @@ use crate::watchdog::Watchdog;
 use quorlock_protocol::{Moment, NodeSet, Proposal, Quorum, Terms, Upkeep};
 
 pub(crate) struct Core {
+    /// Itself, for tasks that must not keep it alive.
+    pub(crate) this: Weak<Self>,
     pub(crate) nodes: Box<[Arc<dyn Node>]>,
     pub(crate) quorum: Quorum,
     pub(crate) settings: Settings,
@@ -33,6 +36,9 @@ pub(crate) struct Core {
     pub(crate) highest: AtomicU64,
     /// Nodes that cast no vote, of which it was told.
     pub(crate) told: Told,
+    /// The set of nodes that all clients have to agree on.
+    pub(crate) members: Members,
+    pub(crate) settling: Settling,
     /// How most of its locks are looked after.
     pub(crate) upkeep: Upkeep,
 }

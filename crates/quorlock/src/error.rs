@@ -225,6 +225,14 @@ impl Error {
         )
     }
 
+    /// A node belongs to another set of nodes.
+    pub(crate) fn other_set(node: &str, failure: &Failure) -> Self {
+        // The failure ends with what to do.
+        let text = failure.to_string();
+        let (problem, remedy) = text.rsplit_once("; ").unwrap_or((&text, "look at quorlock nodes"));
+        Self::misuse(format!("node {node} {problem}"), remedy)
+    }
+
     pub(crate) fn misuse(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Misuse { problem: problem.into(), remedy: remedy.into() }
     }

@@ -10,8 +10,9 @@ use std::time::Duration;
 use crate::Error;
 use crate::examine::all;
 use crate::name::Name;
-use crate::node::{self, Failure, FailureKind, Node, Setting};
+use crate::node::{self, Failure, FailureKind, Marker, MarkerState, Members, Node, Setting};
 use crate::runtime::BoxFuture;
+use quorlock_protocol::Carries;
 
 /// What became of one node, from [`Builder::init`](crate::Builder::init).
 #[derive(Debug, Clone)]
@@ -35,7 +36,7 @@ pub enum InitState {
     NotNeeded,
     /// It does not look like a new one: nothing was changed.
     Refused(Refusal),
-    /// It could be marked, but others were refused: nothing was changed.
+    /// It could be marked, but others were refused or cannot be reached: nothing was changed.
     Left,
     /// It cannot be reached or used.
     Failed(Failure),
@@ -49,6 +50,10 @@ pub enum Refusal {
     HoldsLocks(Vec<Name>),
     /// It is marked by another start of the server: it was restarted, and may have forgotten locks.
     Restarted,
+    /// It has no marker, and others of its set vote: it was emptied, and may have forgotten locks.
+    Emptied,
+    /// It casts no vote for so long, since it may have forgotten locks, and votes by itself after that.
+    Quarantined(Duration),
     /// It is marked for clients with these settings, and this one has others.
     OtherSettings {
         /// Their longest TTL.
@@ -56,42 +61,61 @@ pub enum Refusal {
         /// How far they let the node's clock be ahead.
         clock_ahead: Duration,
     },
+    /// It belongs to another set of nodes.
+    OtherSet {
+        /// That set; empty if it cannot be read.
+        theirs: Vec<String>,
+    },
 }
 
 /// A node that was looked at.
 pub(crate) struct Look {
     pub(crate) node: String,
-    pub(crate) state: InitState,
+    /// Its marker, or why that is not known; nothing if nodes of its kind have none.
+    pub(crate) marker: Result<Option<Marker>, Failure>,
     /// Some of the locks that are held there.
     pub(crate) locks: Vec<Name>,
-    /// Marks it.
-    pub(crate) mark: Option<BoxFuture<'static, InitState>>,
+    /// Marks it as one that votes for our set, and tells what is there then.
+    pub(crate) mark: Option<BoxFuture<'static, Result<Marker, Failure>>>,
 }
 
 impl Look {
-    pub(crate) fn settled(node: String, state: InitState) -> Self {
-        Self { node, state, locks: Vec::new(), mark: None }
+    pub(crate) fn without_marker(node: String) -> Self {
+        Self { node, marker: Ok(None), locks: Vec::new(), mark: None }
     }
 
-    fn is_to_be_marked(&self) -> bool {
-        matches!(self.state, InitState::Left | InitState::Refused(_))
+    pub(crate) fn failed(node: String, failure: Failure) -> Self {
+        Self { node, marker: Err(failure), locks: Vec::new(), mark: None }
     }
 
-    fn done(self) -> BoxFuture<'static, NodeInit> {
-        let Self { node, state, mark, .. } = self;
-        Box::pin(async move {
-            let state = match (state, mark) {
-                (InitState::Left | InitState::Refused(_), Some(mark)) => mark.await,
-                (state, _) => state,
-            };
-            NodeInit { node, state }
+    /// What would become of it, if it was for this node alone.
+    fn state(&self, ours: &Members) -> InitState {
+        let marker = match &self.marker {
+            Ok(Some(marker)) => marker,
+            Ok(None) => return InitState::NotNeeded,
+            Err(failure) => return InitState::Failed(failure.clone()),
+        };
+        InitState::Refused(match (marker.carries(ours), &marker.members) {
+            (Carries::Formed { due: true }, _) => return InitState::Voting,
+            (Carries::Formed { .. } | Carries::Forming { .. }, _) => {
+                Refusal::Quarantined(marker.left)
+            }
+            (Carries::Nothing, None) => return InitState::Left,
+            (Carries::Nothing, Some(_)) => Refusal::Restarted,
+            (Carries::Another, Some(theirs)) if theirs.names() == ours.names() => {
+                let (max_ttl, clock_ahead) = (theirs.max_ttl(), theirs.clock_ahead());
+                Refusal::OtherSettings { max_ttl, clock_ahead }
+            }
+            (_, theirs) => Refusal::OtherSet {
+                theirs: theirs.as_ref().map_or_else(Vec::new, |theirs| theirs.names().to_vec()),
+            },
         })
     }
 }
 
-/// Looks at all nodes before any is marked. A lock that is held on any of them may have been granted by
-/// those that are said to be new, and even one that votes does not help then: with the new one and a
-/// third it may be taken again.
+/// Looks at all nodes before any is marked: only together they can tell that one of them was emptied. And a
+/// lock that is held on any of them may have been granted by those that are said to be new: with a third
+/// one it could be taken again.
 pub(crate) async fn init(
     urls: &[String],
     nodes: &[Arc<dyn Node>],
@@ -100,28 +124,68 @@ pub(crate) async fn init(
 ) -> Result<Vec<NodeInit>, Error> {
     let looks = urls.iter().enumerate().map(|(index, url)| node::init(index, url, setting));
     let mut looked = all(looks.collect::<Result<_, _>>()?).await;
-    for Look { node, state, .. } in &looked {
-        if let InitState::Failed(failure) = state
+    for Look { node, marker, .. } in &looked {
+        if let Err(failure) = marker
             && failure.kind() == FailureKind::Duplicate
         {
             return Err(Error::duplicate(node, failure));
         }
     }
     let own = nodes.iter().map(|node| node.label().to_owned());
-    looked.extend(own.map(|node| Look::settled(node, InitState::NotNeeded)));
-    if looked.iter().any(Look::is_to_be_marked) {
-        for look in looked.iter_mut().filter(|look| !look.locks.is_empty()) {
-            let locks = std::mem::take(&mut look.locks);
-            // One that votes is left alone, be it forced or not.
-            if !(force && matches!(look.state, InitState::Voting)) {
-                look.state = InitState::Refused(Refusal::HoldsLocks(locks));
+    looked.extend(own.map(Look::without_marker));
+    let states = states(&mut looked, &setting.members, force);
+    let stands_in_the_way = |state: &InitState| match state {
+        InitState::Refused(_) | InitState::Failed(_) => !force,
+        _ => false,
+    };
+    let left = states.iter().any(stands_in_the_way);
+    let become_of = looked.into_iter().zip(states).map(|(look, state)| {
+        let Look { node, mark, .. } = look;
+        let marking: BoxFuture<'static, NodeInit> = Box::pin(async move {
+            let state = match (state, mark) {
+                (InitState::Left | InitState::Refused(_), Some(mark)) if !left => {
+                    marked(mark.await)
+                }
+                (state, _) => state,
+            };
+            NodeInit { node, state }
+        });
+        marking
+    });
+    Ok(all(become_of.collect()).await)
+}
+
+/// What each of them looks like beside the others.
+fn states(looked: &mut [Look], ours: &Members, force: bool) -> Vec<InitState> {
+    let mut states: Vec<_> = looked.iter().map(|look| look.state(ours)).collect();
+    if states.iter().any(|state| matches!(state, InitState::Voting)) {
+        for state in &mut states {
+            if matches!(state, InitState::Left) {
+                *state = InitState::Refused(Refusal::Emptied);
             }
         }
     }
-    let refused = looked.iter().any(|look| matches!(look.state, InitState::Refused(_)));
-    if refused && !force {
-        let left = looked.into_iter().map(|Look { node, state, .. }| NodeInit { node, state });
-        return Ok(left.collect());
+    let to_be_marked = |state: &InitState| matches!(state, InitState::Left | InitState::Refused(_));
+    if states.iter().any(to_be_marked) {
+        for (look, state) in looked.iter_mut().zip(&mut states) {
+            // One that votes is left alone, be it forced or not.
+            if !look.locks.is_empty() && !(force && matches!(state, InitState::Voting)) {
+                *state = InitState::Refused(Refusal::HoldsLocks(std::mem::take(&mut look.locks)));
+            }
+        }
     }
-    Ok(all(looked.into_iter().map(Look::done).collect()).await)
+    states
+}
+
+fn marked(marker: Result<Marker, Failure>) -> InitState {
+    match marker {
+        Ok(marker) if marker.state == MarkerState::Formed && marker.left.is_zero() => {
+            InitState::Marked
+        }
+        Ok(_) => {
+            let text = "was marked by somebody else at the same moment; look at it again";
+            InitState::Failed(Failure::new(FailureKind::Rejected, text))
+        }
+        Err(failure) => InitState::Failed(failure),
+    }
 }

@@ -12,6 +12,7 @@ use crate::Error;
 use crate::core::Core;
 use crate::drive::{
     AcquireRound, Candidacy, Claim, ConfirmRound, Defeated, ExtendRound, InspectRound, Status,
+    hopeless,
 };
 use crate::guard::Guard;
 use crate::line::{Entry, Seat, Turn};
@@ -343,7 +344,7 @@ impl Locking {
         let seen = seen.filter_map(|node| Some((&node.node, node.record.as_ref().err()?)));
         let said = defeated.answers.0.iter();
         let said = said.filter_map(|answer| Some((&answer.node, answer.failure.as_ref()?)));
-        if let Some(error) = self.wrong_type(seen).or_else(|| self.wrong_type(said)) {
+        if let Some(error) = self.hopeless(seen).or_else(|| self.hopeless(said)) {
             return error;
         }
         match self.lock.wait {
@@ -375,14 +376,17 @@ impl Locking {
         }
     }
 
-    /// A name that so many nodes use for something else can never be locked.
-    fn wrong_type<'a>(
+    /// A name that so many nodes use for something else can never be locked, nor can any on nodes of another
+    /// set.
+    fn hopeless<'a>(
         &self,
         failures: impl Iterator<Item = (&'a String, &'a Failure)>,
     ) -> Option<Error> {
-        let mut wrong = failures.filter(|(_, failure)| failure.kind() == FailureKind::WrongType);
-        let (node, failure) = wrong.nth(self.lock.core.quorum.too_many() - 1)?;
-        Some(Error::Node { node: node.clone(), failure: failure.clone() })
+        let (node, failure) = hopeless(self.lock.core.quorum, failures)?;
+        Some(match failure.kind() {
+            FailureKind::OtherSet => Error::other_set(node, failure),
+            _ => Error::Node { node: node.clone(), failure: failure.clone() },
+        })
     }
 
     /// One step. `None` if there is another to take at once.

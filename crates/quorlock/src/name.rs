@@ -38,6 +38,11 @@ impl Name {
         Ok(Self(bytes.into()))
     }
 
+    /// For requests that are about no lock.
+    pub(crate) fn of_no_lock() -> Self {
+        Self(Arc::from(&b"-"[..]))
+    }
+
     /// The bytes of the name, without any prefix that a node puts before it.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

@@ -82,6 +82,10 @@ impl Inbox for Core {
             candidacy.interrupted(node);
         }
     }
+
+    fn unsettled(&self, _node: usize) {
+        self.see_to_membership();
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use quorlock::node::memory::MemoryNode;
 use quorlock::node::{self, ClientId, Node};
 use quorlock::runtime::{Runtime, TokioRuntime};
-use quorlock::{Dialect, Settings};
+use quorlock::{Dialect, Locker, Settings};
 use quorlock_testkit::conformance::{Backend, CASES};
 use quorlock_testkit::{
     RedisServer, RedisServerBuilder, Reply, conformance, eventually_async as eventually,
@@ -55,9 +55,14 @@ struct Server {
 impl Backend for Server {
     async fn open(&self, client: ClientId) -> Arc<dyn Node> {
         let mut settings = Settings::default();
-        (settings.dialect, settings.trust_new_nodes) = (self.dialect, true);
+        settings.dialect = self.dialect;
         // However slow the machine is.
         settings.clock_ahead = Duration::from_secs(5);
+        if self.dialect == Dialect::Strict {
+            let builder = Locker::builder().nodes([self.server.url()]);
+            let builder = builder.clock_window(settings.clock_behind, settings.clock_ahead);
+            builder.init(true).await.expect("a server that is up");
+        }
         by_url(&self.server.url(), client, &settings).await
     }
 

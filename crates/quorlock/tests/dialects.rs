@@ -79,8 +79,8 @@ async fn a_strict_record_has_its_number_its_end_and_its_token_in_one_key() {
     let now_us = String::from_utf8_lossy(seconds).parse::<u64>().expect("digits") * 1_000_000;
     assert!(end > now_us && end <= now_us + 21_000_000, "{end} is not 20 s after {now_us}");
     assert_goes(&server, "orders/42", [DAY_MS, DAY_MS + 30_000]);
-    assert_eq!(keys(&server), [":quorlock:node", "orders/42"]);
-    assert!(text(&server, ":quorlock:node").starts_with(&format!("{} 30000000 ", server.run_id())));
+    assert_eq!(keys(&server), [":quorlock:set", "orders/42"]);
+    assert!(text(&server, ":quorlock:set").starts_with(&format!("{} 30000000 ", server.run_id())));
 
     guard.release().await.expect("released");
     let free = text(&server, "orders/42");

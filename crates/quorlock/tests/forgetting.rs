@@ -17,7 +17,7 @@ fn builder(servers: &[RedisServer], dialect: Dialect) -> Builder {
 
 /// How many keys there are, without the mark of the server.
 fn keys(server: &RedisServer) -> i64 {
-    match (server.command(&["DBSIZE"]), server.command(&["EXISTS", ":quorlock:node"])) {
+    match (server.command(&["DBSIZE"]), server.command(&["EXISTS", ":quorlock:set"])) {
         (Reply::Int(keys), Reply::Int(mark)) => keys - mark,
         other => panic!("{other:?}"),
     }

@@ -6,7 +6,7 @@ use quorlock::node::FailureKind;
 use quorlock::{Builder, Dialect, Error, InitState, Locker, NodeInit, Refusal};
 use quorlock_testkit::{DEADLINE, RedisServer, Reply, eventually_async, servers};
 
-const MARKER: &str = ":quorlock:node";
+const MARKER: &str = ":quorlock:set";
 const MAX_TTL: Duration = Duration::from_secs(20);
 
 fn builder(servers: &[RedisServer]) -> Builder {
@@ -165,6 +165,6 @@ async fn the_marker_is_that_of_the_prefix() {
     let servers = servers(1);
     let nodes = builder(&servers).prefix("app:").init(false).await;
     assert_eq!(states(&nodes.expect("the settings are right")), ["marked"]);
-    assert_eq!(servers[0].command(&["EXISTS", "app::quorlock:node"]), Reply::Int(1));
+    assert_eq!(servers[0].command(&["EXISTS", "app::quorlock:set"]), Reply::Int(1));
     assert_eq!(marker(&servers[0]), None);
 }

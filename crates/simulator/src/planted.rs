@@ -34,13 +34,12 @@ pub enum Planted {
     MarkerByPresence,
     /// A server that may have forgotten votes at once.
     NoQuarantine,
-    /// A release begins the time in which a server casts no votes, by a clock that nobody compares.
-    ReleaseMarks,
-    /// The same by a clock that is compared: with when it was first sent.
-    ReleaseBegins,
-    /// A server that was emptied begins the time in which it casts no votes with any request, be it one
-    /// from before.
-    EmptiedBeginsAtOnce,
+    /// A mark is written whatever the marker is by now, so that one from before a server was emptied counts.
+    MarkUnnamed,
+    /// A server votes for clients of any set of nodes.
+    ServesOtherSets,
+    /// A server whose set was replaced still extends its locks.
+    ClosedServes,
     /// A holder stores its record again on every server that has forgotten it.
     HealUnguarded,
     /// The server looks at every request, and its client at the clocks.
@@ -64,9 +63,9 @@ impl Planted {
         Self::ConfirmUnchecked,
         Self::MarkerByPresence,
         Self::NoQuarantine,
-        Self::ReleaseMarks,
-        Self::ReleaseBegins,
-        Self::EmptiedBeginsAtOnce,
+        Self::MarkUnnamed,
+        Self::ServesOtherSets,
+        Self::ClosedServes,
         Self::HealUnguarded,
         Self::ClientSeesJumps,
     ];

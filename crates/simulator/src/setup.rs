@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use quorlock::node::Members;
+
 use crate::nemesis::FaultClass;
 use crate::planted::Planted;
 
@@ -89,6 +91,11 @@ impl Dialect {
     }
 }
 
+/// What a node is called.
+pub(crate) fn node_name(node: usize) -> String {
+    format!("sim://{}", node + 1)
+}
+
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -152,6 +159,12 @@ impl Setup {
             planted: None,
             script: None,
         }
+    }
+
+    /// The set of all nodes, as its clients have to agree on it.
+    pub(crate) fn members(&self) -> Members {
+        let names = (0..self.nodes).map(node_name);
+        Members::new(names, self.max_ttl, Duration::from_micros(Dialect::WINDOW_US.1))
     }
 
     /// How long a node may take to answer.

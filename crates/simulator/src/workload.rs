@@ -93,7 +93,7 @@ impl Client {
         let setup = &self.world.setup;
         let limit = setup.node_limit();
         let node = |node| {
-            let link = Link::new(&self.world, self.process, node, limit);
+            let link = Link::new(&self.world, self.process, node, setup.members(), limit);
             Arc::new(SimulatedNode(link)) as Arc<dyn Node>
         };
         let builder = Locker::builder()

@@ -175,7 +175,7 @@ impl RedisServer {
         let count = "local kept = 0
             for _, key in ipairs(redis.call('KEYS', '*')) do
               local value = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
-              local past = key:match(':quorlock:fence$') or key:match(':quorlock:node$')
+              local past = key:match(':quorlock:fence$') or key:match(':quorlock:set$')
                 or value:match('^quorlock %d+[=-]')
               if not past then kept = kept + 1 end
             end

@@ -46,6 +46,10 @@ pub enum Asked {
     Break,
     /// To say what it holds.
     List,
+    /// A look at the set that it belongs to.
+    Look,
+    /// To belong to a set.
+    Mark,
 }
 
 impl Witness {
@@ -128,6 +132,8 @@ impl Node for Witness {
             Verb::Describe { .. } => Asked::Describe,
             Verb::Break { .. } => Asked::Break,
             Verb::List { .. } => Asked::List,
+            Verb::Look => Asked::Look,
+            Verb::Mark(_) => Asked::Mark,
         };
         let (call, meanwhile) = {
             let mut state = self.state();

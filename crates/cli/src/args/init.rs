@@ -14,21 +14,23 @@ Say so only if it is true: no lock that any client still believes in was ever gr
 nodes. Otherwise two may hold one lock. A node that was restarted needs nothing: it votes again by \
 itself.
 
-A node is refused, and nothing is changed on any of them, if a lock is held on it, if another \
-start of the server was marked before, or if it serves clients with another max_ttl or \
-clock_ahead. With --force it is done all the same: to change max_ttl, once all clients are stopped \
-and have the new one. Nodes that vote already are left alone. Files (sqlite:) and the redlock \
-dialect need nothing.
+All nodes of the set are looked at first. A node is refused, and nothing is changed on any of them, \
+if a lock is held on it, if another start of the server was marked before, if it has no mark while \
+others of the set vote, if it waits in quarantine, or if it belongs to another set of nodes or serves \
+clients with another max_ttl or clock_ahead; nor is anything changed if a node cannot be reached. With \
+--force it is done all the same: to change max_ttl, once all clients are stopped and have the new \
+one. Never call it when servers start: it is for servers that were never used. Nodes that vote already \
+are left alone. Files (sqlite:) and the redlock dialect need nothing.
 
 With --json it is one object: exit_code, and for each of the nodes {node, state, locks, error}. \
 state is marked, voting (it did before), not-needed, refused, left (it could be marked, but others \
-were refused) or failed; locks are some of those that are held there, or null; error says why it was \
+were refused or failed) or failed; locks are some of those that are held there, or null; error says why it was \
 refused or has failed, or null. Fields may be added, and those that are there stay.
 
 Exit codes:
     0  all nodes vote
     1  some were refused, and nothing was changed
-   69  some cannot be reached or used; the others vote
+   69  some cannot be reached or used, and nothing was changed
    78  arguments or settings that cannot work, or it is not meant
   125  quorlock itself failed
 

@@ -7,6 +7,7 @@ mod doctor;
 mod extend;
 mod init;
 mod list;
+mod nodes;
 mod note;
 mod pages;
 mod release;
@@ -32,6 +33,7 @@ pub(crate) use doctor::DoctorArgs;
 pub(crate) use extend::ExtendArgs;
 pub(crate) use init::InitArgs;
 pub(crate) use list::ListArgs;
+pub(crate) use nodes::{ChangeArgs, NodesArgs};
 pub(crate) use note::NoteArgs;
 pub(crate) use pages::{CompletionsArgs, ManArgs, Shell};
 pub(crate) use release::ReleaseArgs;
@@ -74,6 +76,7 @@ Examples:
   quorlock status backup
   quorlock list
   quorlock init                             # once, for new nodes
+  quorlock nodes                            # who votes; add, remove, replace
   quorlock doctor                           # what is wrong with the nodes
   quorlock bench                            # what locks on them cost
   QUORLOCK_TOKEN=$(quorlock acquire deploy) # for scripts";
@@ -83,7 +86,7 @@ const NODES: &str = "Nodes";
 
 const NODE_HELP: &str = "\
 A node: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://… with TLS, redis+unix:///PATH, or \
-sqlite:PATH. Give it once per node, or list them with commas (%2C within a password). Where the URL \
+sqlite:PATH; ?name=NAME if machines reach it under different addresses. Give it once per node, or list them with commas (%2C within a password). Where the URL \
 has no user or no password, QUORLOCK_USERNAME and QUORLOCK_PASSWORD or the file QUORLOCK_PASSWORD_FILE \
 count [default: a SQLite file of this user, for this machine: $XDG_STATE_HOME/quorlock/locks.db, or \
 ~/.local/state/quorlock/locks.db]";
@@ -110,6 +113,7 @@ pub(crate) enum Action {
     Status(StatusArgs),
     List(ListArgs),
     Init(InitArgs),
+    Nodes(NodesArgs),
     Doctor(DoctorArgs),
     Bench(BenchArgs),
     Simulate(SimulateArgs),

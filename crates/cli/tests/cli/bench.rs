@@ -32,7 +32,7 @@ fn left_on(server: &RedisServer) -> Vec<String> {
         Reply::Bulk(Some(key)) => String::from_utf8_lossy(&key).into_owned(),
         other => panic!("no key: {other:?}"),
     });
-    keys.filter(|key| key != ":quorlock:node").collect()
+    keys.filter(|key| key != ":quorlock:set").collect()
 }
 
 fn nothing_is_left(nodes: &Nodes) {

@@ -66,7 +66,7 @@ fn keys(server: &RedisServer, run: &mut Command) -> Vec<String> {
         other => panic!("{other:?}"),
     };
     // The marker of the node is not of the lock.
-    keys.into_iter().map(text).filter(|key| !key.ends_with(":quorlock:node")).collect()
+    keys.into_iter().map(text).filter(|key| !key.ends_with(":quorlock:set")).collect()
 }
 
 /// The nodes that `status` names.

@@ -353,8 +353,8 @@ fn a_user_of_certain_keys_names_one_of_them() {
     let rights = format!("{RIGHTS} {QUEUE_RIGHTS} +publish &* ~nightly*");
     let url = url_of_user(&server, &rights);
     let found = examine(&mut of_urls(std::slice::from_ref(&url)), 69);
-    assert!(found.of(Some(0), "usable").1.contains("~PREFIX:quorlock:node"), "{:#}", found.0);
-    let url = url_of_user(&server, &format!("{rights} ~:quorlock:node"));
+    assert!(found.of(Some(0), "usable").1.contains("~PREFIX:quorlock:set"), "{:#}", found.0);
+    let url = url_of_user(&server, &format!("{rights} ~:quorlock:set"));
     let found = examine(&mut of_urls(std::slice::from_ref(&url)), 69);
     assert!(found.of(Some(0), "usable").1.contains("~NAME*"), "{:#}", found.0);
     let found = examine(of_urls(&[url]).arg("nightly"), 0);

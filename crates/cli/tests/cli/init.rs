@@ -40,7 +40,7 @@ fn states(nodes: &Nodes, args: &[&str], code: i32) -> Vec<String> {
 }
 
 fn marked(server: &RedisServer) -> bool {
-    server.command(&["EXISTS", ":quorlock:node"]) == Reply::Int(1)
+    server.command(&["EXISTS", ":quorlock:set"]) == Reply::Int(1)
 }
 
 const TRY: [&str; 5] = ["run", "-n", "x", "--", "true"];

@@ -29,7 +29,7 @@ fn init(nodes: &Nodes) {
 }
 
 fn is_marked(server: &RedisServer) -> bool {
-    server.command(&["EXISTS", ":quorlock:node"]) == Reply::Int(1)
+    server.command(&["EXISTS", ":quorlock:set"]) == Reply::Int(1)
 }
 
 /// What is said of nodes that wait: which they are, for how long, and what to do.

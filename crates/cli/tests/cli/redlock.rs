@@ -51,7 +51,7 @@ fn a_lock_is_a_key_with_the_token_and_an_expiry() {
     assert_eq!((run.code, run.stderr.as_str()), (Some(3), ""), "{run:?}");
     eventually("every node lets go", || nodes.0.iter().all(|server| token_on(server).is_none()));
     for server in &nodes.0 {
-        assert_eq!(server.command(&["EXISTS", ":quorlock:node"]), Reply::Int(0), "no marker");
+        assert_eq!(server.command(&["EXISTS", ":quorlock:set"]), Reply::Int(0), "no marker");
     }
 }
 

@@ -391,7 +391,11 @@ impl Candidacy {
                     state.said.forget(node);
                     state.standing.queued(node, sent, Queueing { number, free_at, told });
                 }
-                Answer::Done | Answer::Refused | Answer::Seen(_) | Answer::Listed(_) => {
+                Answer::Done
+                | Answer::Refused
+                | Answer::Seen(_)
+                | Answer::Listed(_)
+                | Answer::Marker(_) => {
                     state.standing.missed(node);
                 }
                 Answer::Failed(why) => {

@@ -84,7 +84,8 @@ impl Round for InspectRound {
             | Answer::Done
             | Answer::Refused
             | Answer::Queued(_)
-            | Answer::Listed(_) => {
+            | Answer::Listed(_)
+            | Answer::Marker(_) => {
                 Err(Failure::new(FailureKind::Broken, "answered a look with a vote"))
             }
         };

@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::node::{Answer, Failure, FailureKind};
-use quorlock_protocol::Vote;
+use quorlock_protocol::{Quorum, Vote};
 
 /// The answers of nodes that did not do it, kept for the error message. Allocates only if there
 /// are any.
@@ -29,7 +29,7 @@ impl Said {
                 self.remember(node, None);
                 Vote::No
             }
-            Answer::Seen(_) | Answer::Listed(_) => Vote::Unknown,
+            Answer::Seen(_) | Answer::Listed(_) | Answer::Marker(_) => Vote::Unknown,
             Answer::Failed(failure) => {
                 let vote = failure.vote();
                 self.remember(node, Some(failure));
@@ -54,12 +54,10 @@ impl Said {
         }
     }
 
-    /// Whether so many nodes use the name for something else that it can never be locked.
+    /// Whether waiting is of no use: so many nodes use the name for something else, or belong to another
+    /// set of nodes.
     pub(crate) fn is_hopeless(&self, core: &Core) -> bool {
-        let wrong = |failure: &Failure| failure.kind() == FailureKind::WrongType;
-        let count =
-            self.all().iter().filter(|(_, failure)| failure.as_ref().is_some_and(wrong)).count();
-        count >= core.quorum.too_many()
+        hopeless(core.quorum, self.failures()).is_some()
     }
 
     /// The nodes that neither did it nor refused it, and why.
@@ -92,6 +90,30 @@ impl Said {
         said.reserve_exact(1);
         said.push((node, failure));
     }
+}
+
+/// The first of those that keep a lock from ever being taken, if there are enough of them.
+///
+/// While one node belongs to another set, the set that was given cannot form: others that only wait for that
+/// wait for ever.
+pub(crate) fn hopeless<'a, N>(
+    quorum: Quorum,
+    failures: impl Iterator<Item = (N, &'a Failure)>,
+) -> Option<(N, &'a Failure)> {
+    let (mut wrong, mut others, mut quiet) = (Vec::new(), Vec::new(), 0);
+    for (node, failure) in failures {
+        match failure.kind() {
+            FailureKind::WrongType => wrong.push((node, failure)),
+            FailureKind::OtherSet => others.push((node, failure)),
+            FailureKind::Quarantined(_) => quiet += 1,
+            _ => {}
+        }
+    }
+    if wrong.len() >= quorum.too_many() {
+        return wrong.into_iter().next();
+    }
+    let conflict = !others.is_empty() && others.len() + quiet >= quorum.too_many();
+    if conflict { others.into_iter().next() } else { None }
 }
 
 #[cfg(test)]

@@ -201,7 +201,7 @@ pub(crate) async fn examine(
         let name = name.to_vec();
         under_way.push(Box::pin(async move {
             let mut examination = examination;
-            trial::run(&mut examination, &*node, &setting, &name, Untold::Expected).await;
+            trial::run(&mut examination, &node, &setting, &name, Untold::Expected).await;
             examination
         }));
     }
@@ -218,7 +218,7 @@ pub(crate) async fn try_out(
     untold: Untold,
 ) -> Option<Name> {
     match opened {
-        Ok(node) => trial::run(examination, &*node, setting, name, untold).await,
+        Ok(node) => trial::run(examination, &node, setting, name, untold).await,
         Err(error) => {
             examination.fail(&Failure::new(FailureKind::Unfit, error.to_string()));
             None

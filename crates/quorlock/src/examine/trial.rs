@@ -32,7 +32,7 @@ pub(crate) enum Untold {
 /// Tries a lock out, and adds what came of it. Returns its name, if any node was asked for it.
 pub(super) async fn run(
     examination: &mut Examination,
-    node: &dyn Node,
+    node: &Arc<dyn Node>,
     setting: &Setting,
     name: &[u8],
     untold: Untold,
@@ -63,9 +63,12 @@ pub(super) async fn run(
         examination.fail(&failure);
         return None;
     }
+    if setting.settings.trust_new_nodes {
+        setting.set(std::slice::from_ref(node)).settle().await;
+    }
     let a = Token::random(&*setting.runtime);
     let b = Token::random(&*setting.runtime);
-    let trial = Trial { node, setting, name: &name };
+    let trial = Trial { node: &**node, setting, name: &name };
     trial.steps(examination, &a, &b, &ears, untold).await;
     // Whatever went wrong: nothing is to be left.
     for token in [&b, &a] {
@@ -296,4 +299,6 @@ impl Inbox for Ears {
     }
 
     fn interrupted(&self, _node: usize) {}
+
+    fn unsettled(&self, _node: usize) {}
 }

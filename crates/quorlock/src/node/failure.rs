@@ -33,6 +33,8 @@ pub enum FailureKind {
     Late,
     /// The node may have forgotten what it granted, and casts no vote for so long.
     Quarantined(Duration),
+    /// The node belongs to another set of nodes than the one that was given.
+    OtherSet,
     /// The same server stands behind another URL as well.
     Duplicate,
     /// The node cannot take part as it is set up.
@@ -63,6 +65,7 @@ impl Failure {
             FailureKind::Unreachable
             | FailureKind::Late
             | FailureKind::Quarantined(_)
+            | FailureKind::OtherSet
             | FailureKind::Rejected
             | FailureKind::WrongType
             | FailureKind::Duplicate

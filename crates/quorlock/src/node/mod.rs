@@ -26,6 +26,7 @@ pub mod redis;
 pub mod sqlite;
 
 mod failure;
+mod members;
 mod seen;
 mod servers;
 mod url;
@@ -35,10 +36,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use failure::{Failure, FailureKind};
+pub use members::{ClosedFor, Mark, Marker, MarkerState, Members, Writes};
 pub(crate) use seen::noted;
 pub use seen::{Listed, MAX_NOTED_BYTES, Seen};
 pub use url::open;
-pub(crate) use url::{Setting, examine, forget, init};
+pub(crate) use url::{Setting, examine, forget, init, member, open_with};
 
 use crate::name::Name;
 use crate::runtime::{BoxFuture, Runtime, random_u64};
@@ -83,6 +85,9 @@ pub trait Inbox: Send + Sync {
 
     /// Word of grants may have got lost on the way from `node`, and tickets there may be gone.
     fn interrupted(&self, node: usize);
+
+    /// `node` casts no vote: it does not carry the set of nodes, or not for long enough.
+    fn unsettled(&self, node: usize);
 }
 
 /// Word that a ticket has got the record of its lock.
@@ -148,7 +153,7 @@ pub struct Capabilities {
 /// What a node is asked to do.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The lock. Of no meaning with [`Verb::List`].
+    /// The lock. Of no meaning with [`Verb::List`], [`Verb::Look`] and [`Verb::Mark`].
     pub name: &'a Name,
     /// Read before the first byte of the round left. The node's time limit counts from here.
     pub sent: Moment,
@@ -250,6 +255,10 @@ pub enum Verb<'a> {
         /// Where the last answer has left off; empty for the beginning.
         from: &'a [u8],
     },
+    /// Say which set the node belongs to: [`Answer::Marker`].
+    Look,
+    /// Belong to a set from now on: [`Answer::Marker`], with what is there then.
+    Mark(&'a Mark),
 }
 
 /// What a node says.
@@ -271,6 +280,8 @@ pub enum Answer {
     Seen(Seen),
     /// Some of the locks.
     Listed(Listed),
+    /// The set that the node belongs to; `None` if nodes of this kind keep none, and vote for all.
+    Marker(Option<Marker>),
     /// Neither.
     Failed(Failure),
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::servers::Servers;
-use super::{ClientId, Node};
+use super::{ClientId, Members, Node};
 use crate::Error;
+use crate::drive::Set;
 use crate::examine::Examination;
 use crate::forget::Kept;
 use crate::init::Look;
@@ -20,6 +21,54 @@ pub(crate) struct Setting {
     pub(crate) servers: Arc<Servers>,
     /// Whom nodes send word of grants to.
     pub(crate) client: ClientId,
+    /// The set of nodes that all clients have to agree on.
+    pub(crate) members: Members,
+}
+
+impl Setting {
+    /// For the nodes behind these URLs, and others of the user's own making.
+    pub(crate) fn new(
+        urls: &[impl AsRef<str>],
+        own: &[Arc<dyn Node>],
+        settings: &Settings,
+        runtime: &Arc<dyn Runtime>,
+        client: ClientId,
+    ) -> Result<Self, Error> {
+        let named = urls.iter().enumerate().map(|(index, url)| member(index, url.as_ref()));
+        let own = own.iter().map(|node| Ok(node.label().to_owned()));
+        let names = named.chain(own).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            settings: settings.clone(),
+            runtime: Arc::clone(runtime),
+            servers: Arc::default(),
+            client,
+            members: Members::new(names, settings.max_ttl, settings.clock_ahead),
+        })
+    }
+}
+
+impl Setting {
+    /// The set of nodes of which these are some or all.
+    pub(crate) fn set<'a>(&'a self, nodes: &'a [Arc<dyn Node>]) -> Set<'a> {
+        Set {
+            nodes,
+            members: &self.members,
+            quorum: self.members.quorum(),
+            runtime: &*self.runtime,
+            trusting: self.settings.trust_new_nodes,
+            closed_elsewhere: 0,
+        }
+    }
+}
+
+/// What the node behind the `index`-th URL is called in its set.
+pub(crate) fn member(index: usize, url: &str) -> Result<String, Error> {
+    match Kind::of(index, url)? {
+        #[cfg(feature = "redis")]
+        Kind::Redis => super::redis::member(index, url),
+        #[cfg(feature = "sqlite")]
+        Kind::Sqlite => super::sqlite::label(index, url),
+    }
 }
 
 /// The nodes behind some URLs, for use without a [`Locker`](crate::Locker). They connect in the
@@ -34,14 +83,17 @@ pub fn open<U: AsRef<str>>(
     runtime: &Arc<dyn Runtime>,
     client: ClientId,
 ) -> Result<Vec<Arc<dyn Node>>, Error> {
-    let setting = Setting {
-        settings: settings.clone(),
-        runtime: Arc::clone(runtime),
-        servers: Arc::default(),
-        client,
-    };
-    let urls = urls.into_iter().enumerate();
-    urls.map(|(index, url)| from_url(index, url.as_ref(), &setting)).collect()
+    let urls: Vec<_> = urls.into_iter().collect();
+    open_with(&urls, &Setting::new(&urls, &[], settings, runtime, client)?)
+}
+
+/// The same for a set of nodes of which these may be some only.
+pub(crate) fn open_with<U: AsRef<str>>(
+    urls: &[U],
+    setting: &Setting,
+) -> Result<Vec<Arc<dyn Node>>, Error> {
+    let urls = urls.iter().enumerate();
+    urls.map(|(index, url)| from_url(index, url.as_ref(), setting)).collect()
 }
 
 /// The node behind the `index`-th URL, which need not be up.
@@ -70,7 +122,7 @@ pub(crate) fn examine(
     }
 }
 
-/// Finds out whether the node behind the `index`-th URL can be marked as new.
+/// Finds out which set the node behind the `index`-th URL belongs to, and how to make it ours.
 pub(crate) fn init(
     index: usize,
     url: &str,
@@ -83,7 +135,7 @@ pub(crate) fn init(
         #[cfg(feature = "sqlite")]
         Kind::Sqlite => {
             let label = super::sqlite::label(index, url)?;
-            Ok(Box::pin(async { Look::settled(label, crate::init::InitState::NotNeeded) }))
+            Ok(Box::pin(async { Look::without_marker(label) }))
         }
     }
 }

@@ -303,7 +303,7 @@ async fn a_prefix_stands_before_the_keys_of_a_queue() {
         client.waiter("mine", 2).wait(New(1), LONG).queued().await;
         let beside = match dialect {
             Dialect::Redlock => "locks:mine:quorlock:fence",
-            _ => "locks::quorlock:node",
+            _ => "locks::quorlock:set",
         };
         let queue = ["locks:mine:quorlock:queue", "locks:mine:quorlock:waiters"];
         for key in ["locks:mine", queue[0], queue[1], beside] {

@@ -72,7 +72,7 @@ async fn whoever_has_no_rights_to_queues_locks_and_releases_all_the_same() {
         locks_and_releases(&server, &url, dialect, &owner("plain")).await;
     }
     let server = RedisServer::start();
-    let url = url_with_keys(&server, &["~plain", "~:quorlock:node"]);
+    let url = url_with_keys(&server, &["~plain", "~:quorlock:set"]);
     locks_and_releases(&server, &url, Dialect::Strict, &owner("plain")).await;
     let server = RedisServer::start();
     let url = url_with_keys(&server, &["~plain"]);
@@ -136,7 +136,7 @@ async fn whoever_has_no_right_to_the_mark_of_the_server_is_told_so_and_leaves_no
         panic!("a vote of a server that may have forgotten others");
     };
     assert_eq!(why.kind(), FailureKind::Unfit, "{why}");
-    assert!(why.to_string().contains("~:quorlock:node"), "{why}");
+    assert!(why.to_string().contains("~:quorlock:set"), "{why}");
     assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
 }
 

@@ -49,7 +49,7 @@ async fn they_grow_though_servers_forget() {
         fences.push(next_fence(&second).await);
         fences.push(next_fence(&first).await);
         // It has been asked, and counts the time.
-        let counts = || text(&world.servers[forgetful], ":quorlock:node");
+        let counts = || text(&world.servers[forgetful], ":quorlock:set");
         eventually("it counts", async || counts().is_some_and(|marker| !marker.contains('?')))
             .await;
         // From here on it votes, with nothing that it knows.

@@ -34,8 +34,8 @@ async fn without_the_mark_of_the_server_there_is_no_lock() {
     let url = url_of_user(&world.servers[0], &[&keys, "&*", "+@all"]);
     let locker = world.builder().nodes([&url]).connect().await.expect("a server that is up");
     let error = locker.try_lock(NAME).await.expect_err("not its key").to_string();
-    assert!(error.contains("~PREFIX:quorlock:node"), "{error}");
-    let url = url_of_user(&world.servers[0], &[&keys, "~:quorlock:node", "&*", "+@all"]);
+    assert!(error.contains("~PREFIX:quorlock:set"), "{error}");
+    let url = url_of_user(&world.servers[0], &[&keys, "~:quorlock:set", "&*", "+@all"]);
     let locker = world.builder().nodes([&url]).connect().await.expect("a server that is up");
     locker.try_lock(NAME).await.expect("all its rights").release().await.expect("released");
 }

@@ -255,7 +255,7 @@ pub(crate) fn text(server: &RedisServer, key: &str) -> Option<String> {
 
 /// What a server has been marked with.
 pub(crate) fn marker(server: &RedisServer) -> Option<String> {
-    text(server, ":quorlock:node")
+    text(server, ":quorlock:set")
 }
 
 /// Whether somebody holds the lock there, by what is stored.

@@ -11,16 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use quorlock::Drift;
 use quorlock::node::memory::MemoryNode;
 use quorlock::node::{
-    Answer, Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Node, Verb,
+    Answer, Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Members, Node, Verb,
 };
 use quorlock::runtime::{BoxFuture, Moment};
+use quorlock::{Carries, Drift};
 
 use super::{ConnId, Down, LinkId, Up};
 use crate::nodes::{Asked, AskedVerb, Served};
 use crate::planted::Planted;
+use crate::setup::node_name;
 use crate::world::{Event, World};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
@@ -37,6 +38,9 @@ pub(crate) struct Link {
     incarnation: u32,
     node: usize,
     label: String,
+    /// The set of nodes that its client was given.
+    members: Members,
+    set: Arc<str>,
     limit: Duration,
     state: Mutex<LinkState>,
 }
@@ -49,8 +53,6 @@ struct LinkState {
     run_id: u64,
     /// When it was last greeted by the server.
     greeted: Moment,
-    /// The word that an emptied server wants to hear again; zero for none.
-    word: u64,
     failures: u32,
     /// When to give up connecting, or to try again.
     alarm: Moment,
@@ -76,8 +78,6 @@ struct Waiting {
     number: u32,
     since: Moment,
     again: bool,
-    /// Sent once more, since the server wanted it.
-    repeated: bool,
 }
 
 /// The handle that a locker has. With it the connection ends.
@@ -88,6 +88,7 @@ impl Link {
         world: &Arc<World>,
         process: usize,
         node: usize,
+        members: Members,
         limit: Duration,
     ) -> Arc<Self> {
         let (id, incarnation) = world.state().new_link(process);
@@ -97,7 +98,9 @@ impl Link {
             process,
             incarnation,
             node,
-            label: format!("sim://{}", node + 1),
+            label: node_name(node),
+            set: members.digest().into(),
+            members,
             limit,
             state: Mutex::new(LinkState {
                 phase: Phase::New,
@@ -105,7 +108,6 @@ impl Link {
                 before: None,
                 run_id: 0,
                 greeted: Moment::default(),
-                word: 0,
                 failures: 0,
                 alarm: Moment::MAX,
                 waiting: VecDeque::new(),
@@ -147,7 +149,8 @@ impl Link {
         let Some((client, ..)) = state.listener else { return };
         let mut world = self.world.state();
         let at = world.now_of(self.process);
-        let hello = Up::Hello { client, before: state.before };
+        let set = Arc::clone(&self.set);
+        let hello = Up::Hello { client, before: state.before, set };
         state.conn = Some(world.open(self.process, self.node, self.id, at, hello));
         drop(world);
         if !matches!(state.phase, Phase::Down(_)) {
@@ -203,21 +206,12 @@ impl Link {
     }
 
     fn send(&self, state: &mut LinkState, call: Call, since: Moment, again: bool) {
-        let asked = Asked::of(&call.request());
-        self.send_as(state, asked, Waiting { call, number: 0, since, again, repeated: false });
-    }
-
-    /// Sends a call once more, at this time of day.
-    fn repeat(&self, mut waiting: Waiting) {
-        let mut asked = Asked::of(&waiting.call.request());
-        asked.wall_us = self.world.wall_us(self.process);
-        (waiting.since, waiting.repeated) = (self.now(), true);
-        self.send_as(&mut self.state(), asked, waiting);
+        let asked = Asked::of(&call.request(), &self.set);
+        self.send_as(state, asked, Waiting { call, number: 0, since, again });
     }
 
     fn send_as(&self, state: &mut LinkState, mut asked: Asked, mut waiting: Waiting) {
         let Some(conn) = state.conn else { return };
-        asked.word = state.word;
         if self.planted(Planted::HealUnguarded)
             && let AskedVerb::Extend { heal, .. } = &mut asked.verb
         {
@@ -247,7 +241,7 @@ impl Link {
 
     fn take_in(&self, message: Down) {
         match message {
-            Down::Welcome { run_id, word } => self.up(run_id, word),
+            Down::Welcome { run_id, votes } => self.up(run_id, votes),
             Down::Refused => self.down(&failure(FailureKind::Unreachable, "refused")),
             Down::Reset => self.down(&failure(FailureKind::Unreachable, "reset by peer")),
             Down::Word(mut grant) => {
@@ -264,11 +258,6 @@ impl Link {
             Down::Reply { number, served } => {
                 let waiting = {
                     let mut state = self.state();
-                    match &served {
-                        Served::Emptied(_, word) => state.word = *word,
-                        Served::Answer(Answer::Granted { .. }) => state.word = 0,
-                        _ => {}
-                    }
                     if state.waiting.front().is_none_or(|waiting| waiting.number != number) {
                         return;
                     }
@@ -276,9 +265,7 @@ impl Link {
                     state.waiting.pop_front()
                 };
                 let Some(waiting) = waiting else { return };
-                if matches!(served, Served::Emptied(..)) && !waiting.repeated {
-                    return self.repeat(waiting);
-                }
+                let unsettled = matches!(served, Served::NoVote(_));
                 let Waiting { call, again, .. } = waiting;
                 let answer = self.read(&call, served);
                 self.plant_before_answer(&call, &answer);
@@ -289,6 +276,9 @@ impl Link {
                     answer => answer,
                 };
                 call.answer(answer);
+                if unsettled && let Some((node, inbox)) = self.listener() {
+                    inbox.unsettled(node);
+                }
             }
         }
     }
@@ -296,7 +286,14 @@ impl Link {
     /// What a reply means by the clock of this client.
     fn read(&self, call: &Call, served: Served) -> Answer {
         let server_us = match served {
-            Served::Answer(answer) | Served::Emptied(answer, _) => return answer,
+            Served::Answer(answer) => return answer,
+            Served::NoVote(marker) => {
+                let kind = match marker.carries(&self.members) {
+                    Carries::Another => FailureKind::OtherSet,
+                    _ => FailureKind::Quarantined(marker.left),
+                };
+                return Answer::Failed(failure(kind, "casts no vote"));
+            }
             Served::Clock(server_us) | Served::Unchecked(server_us) => server_us,
         };
         let sent_us = call.request().wall_us;
@@ -323,12 +320,12 @@ impl Link {
         listener.and_then(|(_, node, inbox)| Some((node, inbox.upgrade()?)))
     }
 
-    fn up(&self, run_id: u64, word: u64) {
+    fn up(&self, run_id: u64, votes: bool) {
         let now = self.now();
         let (moot, wakers, again) = {
             let mut state = self.state();
             state.phase = Phase::Up;
-            (state.run_id, state.word) = (run_id, word);
+            state.run_id = run_id;
             state.greeted = now;
             state.alarm = Moment::MAX;
             state.failures = 0;
@@ -350,6 +347,9 @@ impl Link {
             && let Some((node, inbox)) = self.listener()
         {
             inbox.interrupted(node);
+        }
+        if !votes && let Some((node, inbox)) = self.listener() {
+            inbox.unsettled(node);
         }
     }
 

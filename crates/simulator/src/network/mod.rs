@@ -12,6 +12,7 @@
 mod link;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use quorlock::node::{ClientId, Grant};
 
@@ -60,6 +61,8 @@ pub(crate) enum Up {
     Hello {
         client: ClientId,
         before: Option<(ConnId, u64)>,
+        /// The digest of the set of nodes that it was given.
+        set: Arc<str>,
     },
     Request {
         number: u32,
@@ -72,7 +75,7 @@ pub(crate) enum Up {
 /// What a server sends.
 #[derive(Debug)]
 pub(crate) enum Down {
-    Welcome { run_id: u64, word: u64 },
+    Welcome { run_id: u64, votes: bool },
     Refused,
     Reply { number: u32, served: Served },
     Word(Grant),
@@ -207,7 +210,7 @@ impl State {
             let open = conn.server_open;
             match message {
                 Up::Hello { .. } if !self.servers[node].up => self.send_down(id, Down::Refused),
-                Up::Hello { client, before } => self.greet(id, client, before),
+                Up::Hello { client, before, set } => self.greet(id, client, before, &set),
                 Up::Request { number, sent, asked } if open => {
                     self.serve(id, number, sent, &asked);
                 }
@@ -220,9 +223,10 @@ impl State {
         }
     }
 
-    fn greet(&mut self, id: ConnId, client: ClientId, before: Option<(ConnId, u64)>) {
+    fn greet(&mut self, id: ConnId, client: ClientId, before: Option<(ConnId, u64)>, set: &str) {
         let Some(conn) = self.network.conns.get_mut(&id) else { return };
-        let (run_id, word) = (self.servers[conn.node].run_id, self.servers[conn.node].word());
+        let server = &self.servers[conn.node];
+        let (run_id, votes) = (server.run_id, server.votes_for(set));
         conn.server_open = true;
         conn.listener = Some(client);
         conn.run_id = run_id;
@@ -232,7 +236,7 @@ impl State {
         {
             self.network.conns.remove(&before);
         }
-        self.send_down(id, Down::Welcome { run_id, word });
+        self.send_down(id, Down::Welcome { run_id, votes });
     }
 
     fn serve(&mut self, id: ConnId, number: u32, sent: u64, asked: &Asked) {

@@ -1,9 +1,10 @@
 //! Requests as they lie in packets.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::Token;
-use quorlock::node::{Holder, Proposal, Request, Ticket, Verb};
+use quorlock::node::{Holder, Mark, Proposal, Request, Ticket, Verb};
 use quorlock::runtime::Moment;
 
 use crate::trace::VerbKind;
@@ -14,26 +15,54 @@ pub(crate) struct Asked {
     pub(crate) name: Vec<u8>,
     pub(crate) sent: Moment,
     pub(crate) wall_us: u64,
-    /// The word of an emptied server that it repeats; zero for none.
-    pub(crate) word: u64,
+    /// The digest of the set of nodes that its client was given.
+    pub(crate) set: Arc<str>,
     pub(crate) verb: AskedVerb,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum AskedVerb {
-    Acquire { token: Token, ttl: Duration, proposal: Option<Proposal> },
-    Confirm { token: Token, number: u64 },
-    Extend { token: Token, ttl: Duration, heal: Option<u64> },
-    Wait { token: Token, ttl: Duration, ticket: Ticket, yielding: bool, proposal: Option<Proposal> },
-    Release { token: Token, next: u64 },
+    Acquire {
+        token: Token,
+        ttl: Duration,
+        proposal: Option<Proposal>,
+    },
+    Confirm {
+        token: Token,
+        number: u64,
+    },
+    Extend {
+        token: Token,
+        ttl: Duration,
+        heal: Option<u64>,
+    },
+    Wait {
+        token: Token,
+        ttl: Duration,
+        ticket: Ticket,
+        yielding: bool,
+        proposal: Option<Proposal>,
+    },
+    Release {
+        token: Token,
+        next: u64,
+    },
     Inspect,
-    Describe { token: Token, note: String, keep: Duration },
-    Break { holder: Holder },
+    Describe {
+        token: Token,
+        note: String,
+        keep: Duration,
+    },
+    Break {
+        holder: Holder,
+    },
     List,
+    /// A look at the marker, or something to write there.
+    Mark(Option<Mark>),
 }
 
 impl Asked {
-    pub(crate) fn of(request: &Request<'_>) -> Self {
+    pub(crate) fn of(request: &Request<'_>, set: &Arc<str>) -> Self {
         let verb = match request.verb {
             Verb::Acquire { token, ttl, proposal } => {
                 AskedVerb::Acquire { token: *token, ttl, proposal }
@@ -50,9 +79,11 @@ impl Asked {
             }
             Verb::Break { holder } => AskedVerb::Break { holder },
             Verb::List { .. } => AskedVerb::List,
+            Verb::Look => AskedVerb::Mark(None),
+            Verb::Mark(mark) => AskedVerb::Mark(Some(mark.clone())),
         };
         let (name, sent) = (request.name.as_bytes().to_vec(), request.sent);
-        Self { name, sent, wall_us: request.wall_us, word: 0, verb }
+        Self { name, sent, wall_us: request.wall_us, set: Arc::clone(set), verb }
     }
 
     pub(crate) fn kind(&self) -> VerbKind {

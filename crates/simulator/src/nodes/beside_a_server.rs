@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorlock::node::{
-    Answer, Call, ClientId, Failure, FailureKind, Grant, Holder, Inbox, Node, Proposal, Record,
-    Request, Round, Ticket, TicketNumber, Verb, open,
+    Answer, Call, ClientId, Failure, FailureKind, Grant, Holder, Inbox, Mark, MarkerState, Members,
+    Node, Proposal, Record, Request, Round, Ticket, TicketNumber, Verb, Writes, open,
 };
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Name, Settings, Token};
@@ -55,6 +55,8 @@ impl Round for Question {
             }
             AskedVerb::Break { holder } => Verb::Break { holder: *holder },
             AskedVerb::List => Verb::List { from: b"" },
+            AskedVerb::Mark(None) => Verb::Look,
+            AskedVerb::Mark(Some(mark)) => Verb::Mark(mark),
         };
         let Asked { sent, wall_us, .. } = self.asked;
         Request { name: &self.name, sent, wall_us, verb }
@@ -75,6 +77,8 @@ impl Inbox for Post {
     }
 
     fn interrupted(&self, _node: usize) {}
+
+    fn unsettled(&self, _node: usize) {}
 }
 
 /// Two servers side by side, a real one and a simulated one.
@@ -82,6 +86,7 @@ struct Pair {
     real: Arc<dyn Node>,
     simulated: Server,
     run_id: u64,
+    set: Arc<str>,
     clients: [ClientId; 2],
     tokens: Vec<Token>,
     random: Random,
@@ -113,14 +118,18 @@ impl Pair {
         let post = Arc::new(Post(sender));
         let inbox: Weak<dyn Inbox> = Arc::<Post>::downgrade(&post);
         real.listen(clients[0], 0, inbox);
+        if trusting && dialect == Dialect::Strict {
+            mark(&real, server, &settings, &*runtime).await;
+        }
         let run_id = 7;
+        let set = setup.members().digest().into();
         let mut simulated = Server::new(Clock::new(0, 0), run_id, false, &setup);
         if !trusting {
             simulated.forget(Loses::Everything, 0);
         }
         let tokens = (0..4).map(|_| Token::random(&*runtime)).collect();
         let random = Random::new(seed, 99);
-        Self { real, simulated, run_id, clients, tokens, random, _post: post, grants, runtime }
+        Self { real, simulated, run_id, set, clients, tokens, random, _post: post, grants, runtime }
     }
 
     /// A request that makes some sense, and the time in nanoseconds.
@@ -159,7 +168,7 @@ impl Pair {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
         let wall_us = (wall.as_micros() as u64).saturating_add_signed(off_us);
         let sent = self.runtime.now();
-        (Asked { name, sent, wall_us, word: 0, verb }, wall.as_nanos() as u64)
+        (Asked { name, sent, wall_us, set: Arc::clone(&self.set), verb }, wall.as_nanos() as u64)
     }
 
     async fn compare(&mut self, asked: Asked, now: u64, step: u64) {
@@ -169,12 +178,7 @@ impl Pair {
         self.real.submit(Call::new(question, 0));
         let real = answer.recv().await.expect("an answer");
         let listens = |client| client == self.clients[0];
-        let mut did = self.simulated.execute(&asked, self.run_id, now, &listens);
-        if let Served::Emptied(_, word) = did.served {
-            // The link does so by itself.
-            let asked = Asked { word, ..asked.clone() };
-            did = self.simulated.execute(&asked, self.run_id, now, &listens);
-        }
+        let did = self.simulated.execute(&asked, self.run_id, now, &listens);
         let context = format!("step {step}, {asked:?}: {real:?} and {:?}", did.served);
         assert!(same(&real, &did.served), "{context}");
         for (_, expected) in did.said {
@@ -187,7 +191,11 @@ impl Pair {
 
 fn same(real: &Answer, simulated: &Served) -> bool {
     let simulated = match simulated {
-        Served::Answer(answer) | Served::Emptied(answer, _) => answer,
+        Served::Answer(answer) => answer,
+        Served::NoVote(_) => {
+            return matches!(real, Answer::Failed(failure)
+                if matches!(failure.kind(), FailureKind::Quarantined(_) | FailureKind::OtherSet));
+        }
         Served::Clock(_) | Served::Unchecked(_) => {
             let kind = |failure: &Failure| failure.kind();
             return matches!(real, Answer::Failed(failure)
@@ -211,6 +219,30 @@ fn same(real: &Answer, simulated: &Served) -> bool {
         }
         _ => false,
     }
+}
+
+/// Has a real server vote.
+async fn mark(
+    real: &Arc<dyn Node>,
+    server: &RedisServer,
+    settings: &Settings,
+    runtime: &dyn Runtime,
+) {
+    let name = server.url().trim_start_matches("redis://").to_owned();
+    let members = Members::new([name], settings.max_ttl, settings.clock_ahead);
+    let mark = Mark { seen: Vec::new(), writes: Writes::Formed(members), nonce: 1 };
+    let wall = runtime.wall().duration_since(UNIX_EPOCH).expect("after 1970");
+    let (sent, wall_us) = (runtime.now(), wall.as_micros() as u64);
+    let (name, set) = (b"-".to_vec(), "".into());
+    let asked = Asked { name, sent, wall_us, set, verb: AskedVerb::Mark(Some(mark)) };
+    let (answers, mut answer) = unbounded_channel();
+    let name = Name::new(&asked.name).expect("a name");
+    real.submit(Call::new(Arc::new(Question { name, asked, answers }), 0));
+    let answer = answer.recv().await.expect("an answer");
+    assert!(
+        matches!(&answer, Answer::Marker(Some(it)) if it.state == MarkerState::Formed),
+        "{answer:?}"
+    );
 }
 
 /// The same holder, for as long, but for the time that it took to ask.

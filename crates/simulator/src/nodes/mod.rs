@@ -12,10 +12,11 @@ mod strict;
 mod verbs;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::Token;
-use quorlock::node::{Answer, ClientId, Grant};
+use quorlock::node::{Answer, ClientId, Grant, Marker};
 
 use crate::clock::Clock;
 use crate::planted::Planted;
@@ -33,8 +34,8 @@ pub(crate) struct Script<'a> {
     window_us: (u64, u64),
     /// Which start of the server the connection is to.
     run_id: u64,
-    /// The word of an emptied server that the request repeats; zero for none.
-    word: u64,
+    /// The digest of the set of nodes that the client was given.
+    set: Arc<str>,
     /// How long to cast no vote after another start, in microseconds.
     quiet_us: u64,
     planted: Option<Planted>,
@@ -72,8 +73,8 @@ impl Script<'_> {
 pub(crate) enum Served {
     /// This.
     Answer(Answer),
-    /// It was emptied, and wants the request once more with this word; otherwise this is the answer.
-    Emptied(Answer, u64),
+    /// It casts no vote, by this marker.
+    NoVote(Marker),
     /// It has not looked at the request: its clock shows this, in microseconds.
     Clock(u64),
     /// The same, but it did, and leaves it to the client to disregard the answer.
@@ -130,7 +131,9 @@ impl Server {
     pub(crate) fn new(clock: Clock, run_id: u64, forgets: bool, setup: &Setup) -> Self {
         let data = match setup.dialect {
             Dialect::Redlock => Data::Redlock(Keys::default()),
-            Dialect::Strict => Data::Strict(Keys::of(strict::Records::marked(run_id))),
+            Dialect::Strict => {
+                Data::Strict(Keys::of(strict::Records::marked(run_id, setup.members())))
+            }
         };
         let history = forgets.then(|| VecDeque::from([(0, data.clone())]));
         let quiet = setup.quarantine();
@@ -151,7 +154,7 @@ impl Server {
             clock: self.clock.at(now),
             window_us: (asked.wall_us.saturating_sub(behind), asked.wall_us + ahead),
             run_id,
-            word: asked.word,
+            set: Arc::clone(&asked.set),
             quiet_us: self.quiet.as_micros() as u64,
             planted: self.planted,
             listeners,
@@ -173,11 +176,11 @@ impl Server {
         Execution { served, said, quarantined: after.filter(|_| after != before) }
     }
 
-    /// The word that it wants to hear; zero for none.
-    pub(crate) fn word(&self) -> u64 {
+    /// Whether it votes for clients of this set, or will by itself, as it says in its greeting.
+    pub(crate) fn votes_for(&self, set: &str) -> bool {
         match &self.data {
-            Data::Redlock(_) => 0,
-            Data::Strict(keys) => keys.records.word(),
+            Data::Redlock(_) => true,
+            Data::Strict(keys) => keys.records.votes_for(set, self.run_id),
         }
     }
 
@@ -237,9 +240,9 @@ pub(crate) fn reply(served: &Served) -> Reply {
     match served {
         Served::Answer(Answer::Done | Answer::Granted { .. }) => Reply::Done,
         Served::Answer(Answer::Refused | Answer::Queued(_)) => Reply::Refused,
-        Served::Answer(Answer::Seen(_) | Answer::Listed(_)) => Reply::Told,
+        Served::Answer(Answer::Seen(_) | Answer::Listed(_) | Answer::Marker(_)) => Reply::Told,
         Served::Answer(Answer::Failed(_))
-        | Served::Emptied(..)
+        | Served::NoVote(_)
         | Served::Clock(_)
         | Served::Unchecked(_) => Reply::NoVote,
     }

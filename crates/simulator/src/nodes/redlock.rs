@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use quorlock::node::{Mark, Marker};
+
 use super::verbs::{Records as Dialect, Refusal, Taking};
 use super::{ByName, Script};
 
@@ -31,6 +33,14 @@ impl Dialect for Records {
     }
 
     fn vote_refusal(&mut self, _: &Script<'_>) -> Option<Refusal> {
+        None
+    }
+
+    fn set_refusal(&self, _: &Script<'_>) -> Option<Refusal> {
+        None
+    }
+
+    fn mark(&mut self, _: Option<&Mark>, _: &Script<'_>) -> Option<Marker> {
         None
     }
 

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use quorlock::node::{ClosedFor, Marker, MarkerState, Members, Writes};
+
 use super::verbs::{Records as Dialect, Refusal, Taking};
 use super::{ByName, Script};
 use crate::planted::Planted;
@@ -10,7 +12,7 @@ use crate::planted::Planted;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Records {
     locks: ByName<Lock>,
-    marker: Option<Marker>,
+    marker: Option<Mark>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -21,66 +23,105 @@ struct Lock {
     owner: Vec<u8>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Marker {
+/// Which set of nodes the server belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mark {
+    state: MarkerState,
     run_id: u64,
-    begins: Begins,
+    members: Option<Members>,
+    closed_for: Option<ClosedFor>,
+    /// From when on it counts, by the server's clock in microseconds.
+    from_us: u64,
+    nonce: u64,
 }
 
+/// How a server stands to the set of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Begins {
-    /// It votes from then on, by the server's clock in microseconds.
-    At(u64),
-    /// It was emptied, and waits for a request that repeats this word.
-    With(u64),
+enum Standing {
+    Votes,
+    Quiet,
+    Other,
 }
 
 impl Records {
-    /// Those of a server that an operator has said to be new.
-    pub(super) fn marked(run_id: u64) -> Self {
-        Self { locks: ByName::new(), marker: Some(Marker { run_id, begins: Begins::At(0) }) }
+    /// Those of a server that an operator has said to be new, as one of these members.
+    pub(super) fn marked(run_id: u64, members: Members) -> Self {
+        let (state, members) = (MarkerState::Formed, Some(members));
+        let mark = Mark { state, run_id, members, closed_for: None, from_us: 0, nonce: 0 };
+        Self { locks: ByName::new(), marker: Some(mark) }
     }
 
     /// Until when it casts no vote, by the server's clock in nanoseconds.
     pub(super) fn quarantine(&self) -> Option<u64> {
-        match self.marker?.begins {
-            Begins::At(from_us) => Some(from_us * 1_000),
-            Begins::With(_) => None,
+        let mark = self.marker.as_ref().filter(|mark| mark.state == MarkerState::Formed)?;
+        Some(mark.from_us * 1_000)
+    }
+
+    /// Whether the server would vote for clients of this set, over a connection to this start of it.
+    pub(super) fn votes_for(&self, set: &str, run_id: u64) -> bool {
+        self.marker.as_ref().is_some_and(|mark| {
+            mark.state == MarkerState::Formed && mark.run_id == run_id && mark.is_of(set)
+        })
+    }
+
+    fn standing(&self, script: &Script<'_>) -> Standing {
+        let Some(mark) = &self.marker else { return Standing::Quiet };
+        let ours = mark.is_of(&script.set) || script.has(Planted::ServesOtherSets);
+        let this_start = mark.run_id == script.run_id || script.has(Planted::MarkerByPresence);
+        let due = mark.from_us <= script.micros() || script.has(Planted::NoQuarantine);
+        match mark.state {
+            MarkerState::Blank => Standing::Quiet,
+            MarkerState::Formed if ours && this_start && due => Standing::Votes,
+            MarkerState::Formed | MarkerState::Forming if ours => Standing::Quiet,
+            _ => Standing::Other,
         }
     }
 
-    /// The word that it wants to hear again; zero for none.
-    pub(super) fn word(&self) -> u64 {
-        match self.marker {
-            Some(Marker { begins: Begins::With(word), .. }) => word,
-            _ => 0,
-        }
-    }
-
-    /// From when on this start of the server casts votes, and the word that has to be repeated first.
-    /// One that is new here begins now.
-    fn voting(&mut self, script: &Script<'_>) -> (u64, u64) {
-        let marker = self.marker.filter(|marker| {
-            marker.run_id == script.run_id || script.has(Planted::MarkerByPresence)
-        });
-        if let Some(Marker { begins: Begins::At(from_us), .. }) = marker {
-            return (from_us, 0);
-        }
-        let quiet_us = if script.has(Planted::NoQuarantine) { 0 } else { script.quiet_us };
-        let from_us = script.micros() + quiet_us;
-        let word = match marker {
-            Some(Marker { begins: Begins::With(word), .. }) if word != script.word => word,
-            None if self.marker.is_none()
-                && quiet_us > 0
-                && !script.has(Planted::EmptiedBeginsAtOnce) =>
-            {
-                script.micros().max(1)
-            }
-            _ => 0,
+    /// What is said of the marker.
+    fn marker(&self, script: &Script<'_>) -> Marker {
+        let Some(mark) = &self.marker else {
+            return Marker::without_set(Vec::new(), MarkerState::Absent);
         };
-        let begins = if word == 0 { Begins::At(from_us) } else { Begins::With(word) };
-        self.marker = Some(Marker { run_id: script.run_id, begins });
-        (from_us, word)
+        Marker {
+            instance: mark.nonce.to_be_bytes().to_vec(),
+            state: mark.state,
+            members: mark.members.clone(),
+            closed_for: mark.closed_for.clone(),
+            restarted: mark.state != MarkerState::Blank && mark.run_id != script.run_id,
+            left: Duration::from_micros(mark.from_us.saturating_sub(script.micros())),
+        }
+    }
+
+    fn write(&mut self, mark: &quorlock::node::Mark, script: &Script<'_>) {
+        let there = self.marker(script).instance;
+        if there != mark.seen && !script.has(Planted::MarkUnnamed) {
+            return;
+        }
+        let (state, waits) = match mark.writes {
+            Writes::Blank => (MarkerState::Blank, false),
+            Writes::Forming(_) => (MarkerState::Forming, true),
+            Writes::Formed(_) => (MarkerState::Formed, false),
+            Writes::TakenBack(_) => (MarkerState::Formed, true),
+            Writes::Closed { .. } => (MarkerState::Closed, false),
+        };
+        let closed_for = match &mark.writes {
+            Writes::Closed { closed_for, .. } => Some(closed_for.clone()),
+            _ => None,
+        };
+        self.marker = Some(Mark {
+            state,
+            run_id: script.run_id,
+            members: mark.writes.members().cloned(),
+            closed_for,
+            from_us: if waits { script.micros() + script.quiet_us } else { 0 },
+            nonce: mark.nonce,
+        });
+    }
+}
+
+impl Mark {
+    fn is_of(&self, set: &str) -> bool {
+        self.members.as_ref().is_some_and(|members| members.digest() == set)
     }
 }
 
@@ -103,26 +144,27 @@ impl Dialect for Records {
         if let Some(refusal) = self.clock_refusal(script) {
             return Some(refusal);
         }
-        let (from_us, word) = self.voting(script);
-        let left = Duration::from_micros(from_us.saturating_sub(script.micros()));
-        (!left.is_zero()).then_some(Refusal::Quarantine { left, word })
+        (self.standing(script) != Standing::Votes).then(|| Refusal::Marker(self.marker(script)))
+    }
+
+    fn set_refusal(&self, script: &Script<'_>) -> Option<Refusal> {
+        let other = self.standing(script) == Standing::Other;
+        (other && !script.has(Planted::ClosedServes)).then(|| Refusal::Marker(self.marker(script)))
     }
 
     fn may_pass_on(&mut self, script: &Script<'_>) -> bool {
-        if script.has(Planted::ReleaseMarks) {
-            return script.micros() >= self.voting(script).0;
-        }
-        if self.clock_refusal(script).is_some() {
-            return false;
-        }
-        if script.has(Planted::ReleaseBegins) {
-            return script.micros() >= self.voting(script).0;
-        }
-        !self.is_quiet(script)
+        self.clock_refusal(script).is_none() && self.standing(script) == Standing::Votes
     }
 
     fn is_quiet(&self, script: &Script<'_>) -> bool {
-        self.clone().voting(script).0 > script.micros()
+        self.standing(script) != Standing::Votes
+    }
+
+    fn mark(&mut self, mark: Option<&quorlock::node::Mark>, script: &Script<'_>) -> Option<Marker> {
+        if let Some(mark) = mark {
+            self.write(mark, script);
+        }
+        Some(self.marker(script))
     }
 
     fn read(&self, name: &[u8]) -> Option<Vec<u8>> {
@@ -183,7 +225,7 @@ impl Dialect for Records {
         script: &Script<'_>,
     ) -> Option<u64> {
         let held = self.read(name).is_some() && self.is_live(name, script);
-        if held || self.last_number(name) > least || script.micros() >= self.voting(script).0 {
+        if held || self.last_number(name) > least || self.standing(script) != Standing::Quiet {
             return None;
         }
         let owner = token.to_vec();

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use quorlock::Name;
-use quorlock::node::{
-    Answer, Failure, FailureKind, Holder, Listed, Proposal, Queued, Record, Seen,
-};
+use quorlock::node::{Answer, Holder, Listed, Mark, Marker, Proposal, Queued, Record, Seen};
 
 use super::queue::{Queue, Turn, Waiter};
 use super::{Asked, AskedVerb, ByName, Script, Served, millis};
@@ -31,14 +29,11 @@ pub(super) struct Taking {
 }
 
 /// Why a server does not vote.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) enum Refusal {
     Clock,
-    Quarantine {
-        left: Duration,
-        /// What the server wants to hear again; zero for nothing.
-        word: u64,
-    },
+    /// By its marker.
+    Marker(Marker),
 }
 
 /// What stands before the verbs in each dialect, with the names of the functions in the scripts.
@@ -47,6 +42,9 @@ pub(super) trait Records: Default + Clone {
     fn expire(&mut self, name: &[u8], script: &Script<'_>);
     fn clock_refusal(&self, script: &Script<'_>) -> Option<Refusal>;
     fn vote_refusal(&mut self, script: &Script<'_>) -> Option<Refusal>;
+    fn set_refusal(&self, script: &Script<'_>) -> Option<Refusal>;
+    /// Writes a mark, if there is one to write. Returns the marker that is there then.
+    fn mark(&mut self, mark: Option<&Mark>, script: &Script<'_>) -> Option<Marker>;
     fn may_pass_on(&mut self, script: &Script<'_>) -> bool;
     /// Whether it casts no vote. Only a look.
     fn is_quiet(&self, script: &Script<'_>) -> bool;
@@ -121,7 +119,8 @@ impl<R: Records> Keys<R> {
                 Answer::Granted { number: self.records.raise(name, *number) }
             }
             AskedVerb::Extend { token, ttl, heal } => {
-                if let Some(refusal) = self.records.clock_refusal(script) {
+                let refusal = self.records.clock_refusal(script);
+                if let Some(refusal) = refusal.or_else(|| self.records.set_refusal(script)) {
                     return Err(refusal);
                 }
                 let (text, ttl_ms) = (token.text(), millis(*ttl));
@@ -172,6 +171,12 @@ impl<R: Records> Keys<R> {
                 let newest = self.records.newest(asked.wall_us);
                 self.let_go(name, b"", newest, script);
                 Answer::Done
+            }
+            AskedVerb::Mark(mark) => {
+                if let Some(refusal) = self.records.clock_refusal(script) {
+                    return Err(refusal);
+                }
+                Answer::Marker(self.records.mark(mark.as_ref(), script))
             }
             AskedVerb::List => {
                 let live = self.records.names().into_iter();
@@ -257,10 +262,6 @@ impl<R: Records> Keys<R> {
 fn refused(refusal: Refusal, script: &Script<'_>) -> Served {
     match refusal {
         Refusal::Clock => Served::Clock(script.micros()),
-        Refusal::Quarantine { left, word } => {
-            let text = "casts no vote for a while";
-            let answer = Answer::Failed(Failure::new(FailureKind::Quarantined(left), text));
-            if word == 0 { Served::Answer(answer) } else { Served::Emptied(answer, word) }
-        }
+        Refusal::Marker(marker) => Served::NoVote(marker),
     }
 }

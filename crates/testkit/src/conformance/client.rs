@@ -187,6 +187,10 @@ impl Inbox for Heard {
         assert_eq!(node, NODE, "another node's number");
         *locked(&self.interruptions) += 1;
     }
+
+    fn unsettled(&self, node: usize) {
+        assert_eq!(node, NODE, "another node's number");
+    }
 }
 
 impl fmt::Debug for Client {

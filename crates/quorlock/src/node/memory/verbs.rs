@@ -78,6 +78,7 @@ impl Records {
                 }
                 _ => Answer::Refused,
             },
+            Verb::Look | Verb::Mark(_) => Answer::Marker(None),
             Verb::List { .. } => {
                 let live = self.by_name.iter().filter(|(_, kept)| kept.expires > now);
                 let ours = live.filter(|(_, kept)| Token::parse(&kept.token).is_some());

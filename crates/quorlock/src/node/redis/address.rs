@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::Url;
 
 use super::tls::TlsSetting;
@@ -24,6 +24,8 @@ pub(super) struct Address {
     pub(super) index: usize,
     /// The URL without secrets.
     pub(super) label: String,
+    /// What it is called in its set of nodes: the name that was given to it, or where it is.
+    pub(super) member: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,17 +56,24 @@ impl Address {
         let mut db_text = Cow::Borrowed("");
         let mut user = decoded(url.username());
         let mut password = url.password().and_then(decoded);
-        let mut ca = None;
+        let (mut ca, mut name) = (None, None);
         for (key, value) in url.query_pairs() {
             match &*key {
                 "db" if unix => db_text = value,
                 "user" if unix => user = Some(value.into_owned()),
                 "pass" if unix => password = Some(value.into_owned()),
                 "ca" if secure => ca = Some(PathBuf::from(&*value)),
+                "name" if is_name(&value) => name = Some(value.into_owned()),
+                "name" => {
+                    return refuse(
+                        &format!("has the name {:?}", value.chars().take(80).collect::<String>()),
+                        "a name has 1 to 64 letters, digits, '-', '_' and '.', such as ?name=lock-a",
+                    );
+                }
                 _ => {
                     return refuse(
                         &format!("has the parameter {key:?}, which is not known there"),
-                        "use db, user and pass with redis+unix://, ca with rediss://, or none",
+                        "use db, user and pass with redis+unix://, ca with rediss://, name with all, or none",
                     );
                 }
             }
@@ -106,8 +115,31 @@ impl Address {
             Place::Unix(path) => format!("{}://{}", url.scheme(), path.display()),
         };
         let label = if db == 0 { label } else { format!("{label}/{db}") };
-        Ok(Self { place, user, password, db, tls, index, label })
+        let member = name.unwrap_or_else(|| place.member(db));
+        Ok(Self { place, user, password, db, tls, index, label, member })
     }
+}
+
+/// What of a path stands as it is in the list of a set's members, which has a comma between them.
+const PLAIN: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b':');
+
+impl Place {
+    fn member(&self, db: u32) -> String {
+        let place = match self {
+            Self::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
+            Self::Tcp(host, port) => {
+                format!("{}:{port}", utf8_percent_encode(&host.to_lowercase(), PLAIN))
+            }
+            Self::Unix(path) => utf8_percent_encode(&path.to_string_lossy(), PLAIN).to_string(),
+        };
+        if db == 0 { place } else { format!("{place}/{db}") }
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=64).contains(&text.len()) && text.bytes().all(plain)
 }
 
 fn decoded(text: &str) -> Option<String> {
@@ -149,6 +181,21 @@ mod tests {
     }
 
     #[test]
+    fn one_server_is_one_member_however_it_is_written() {
+        for (url, member) in [
+            ("redis://Example.com", "example.com:6379"),
+            ("valkey://u:p@example.com:6379/0", "example.com:6379"),
+            ("redis://example.com/2", "example.com:6379/2"),
+            ("redis://[::1]:7000", "[::1]:7000"),
+            ("redis+unix:///run/a,b.sock?db=2", "/run/a%2Cb.sock/2"),
+            ("redis://10.0.0.1:7000/2?name=lock-a", "lock-a"),
+        ] {
+            assert_eq!(parse(url).member, member, "{url}");
+        }
+        assert_eq!(parse("redis://h?name=lock-a").label, "redis://h:6379");
+    }
+
+    #[test]
     fn reads_unix_sockets() {
         let address = parse("redis+unix:///run/a%20b.sock?db=2&pass=x&user=u");
         assert_eq!(address.place, Place::Unix("/run/a b.sock".into()));
@@ -165,6 +212,8 @@ mod tests {
             ("redis://:hunter2@host/six", "the database \"six\""),
             ("redis://:hunter2@host?pasword=hunter2", "the parameter \"pasword\""),
             ("redis+unix://?pass=hunter2", "names no socket"),
+            ("redis://:hunter2@host?name=a,b", "the name \"a,b\""),
+            ("redis://:hunter2@host?name=", "the name \"\""),
         ] {
             let error = Address::parse(2, url).unwrap_err().to_string();
             assert!(error.contains(says) && error.contains("node 3"), "{url}: {error}");

@@ -49,7 +49,10 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
                     tracing::info!(node = link.label(), "connected again");
                 }
                 let since = link.now();
-                link.up(&connected);
+                let votes = link.up(&connected);
+                if !votes {
+                    link.inbox.unsettled();
+                }
                 if again {
                     link.inbox.interrupted();
                 }

@@ -103,7 +103,8 @@ async fn look(
         let now_us = now_us.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
         let marker = wire.reply(|reply| refuse_error(&reply).map(|()| bytes(&reply))).await??;
         let run_id = field(&info, "run_id").unwrap_or_default();
-        judge::marker(examination, &marker, run_id, now_us, settings);
+        let marker = marker::read(&marker, run_id, now_us);
+        judge::marker(examination, &marker, &setting.members, settings);
     }
     measure(examination, &mut wire, setting).await?;
     Ok(wire)

@@ -45,6 +45,10 @@ impl Incoming {
         self.tell(|node, inbox| inbox.interrupted(node));
     }
 
+    pub(super) fn unsettled(&self) {
+        self.tell(|node, inbox| inbox.unsettled(node));
+    }
+
     /// Nothing is locked while the listener is told: it may submit calls.
     fn tell(&self, tell: impl FnOnce(usize, &dyn Inbox)) {
         let listener = locked(&self.listener).clone();

@@ -3,10 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use super::connect::{evicts, field};
-use super::marker::{self, Shared, Standing};
+use super::marker;
 use crate::Dialect;
 use crate::examine::{Examination, shown};
+use crate::node::{Marker, MarkerState, Members};
 use crate::settings::Settings;
+use quorlock_protocol::Carries;
 
 /// A clock that differs by more than this is not kept by anybody.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(100);
@@ -133,77 +135,85 @@ pub(super) fn company(examination: &mut Examination, info: &str, settings: &Sett
 /// Whether the server votes, by its marker.
 pub(super) fn marker(
     examination: &mut Examination,
-    text: &[u8],
-    run_id: &str,
-    now_us: u64,
+    marker: &Marker,
+    ours: &Members,
     settings: &Settings,
 ) {
     const CHECK: &str = "marker";
-    let ours = Shared::of(settings);
-    let standing = marker::standing(text, run_id, ours, now_us);
-    let of = match standing {
-        Standing::Unmarked => "none",
-        Standing::OtherStart => "of another start",
-        Standing::OtherSettings(_) | Standing::Quiet(_) | Standing::Voting => "of this start",
+    let of = match marker.state {
+        MarkerState::Absent | MarkerState::Blank => "none",
+        MarkerState::Unknown => "unknown",
+        _ if marker.restarted => "of another start",
+        _ => "of this start",
     };
     examination.text("marker", of);
-    if let Some(Shared { max_ttl, clock_ahead }) = marker::shared(text) {
-        examination.number("max_ttl_ms", max_ttl.as_millis());
-        examination.number("clock_ahead_ms", clock_ahead.as_millis());
+    if let Some(members) = &marker.members {
+        examination.text("members", members.to_string());
+        examination.number("max_ttl_ms", members.max_ttl().as_millis());
+        examination.number("clock_ahead_ms", members.clock_ahead().as_millis());
     }
-    let left = match standing {
-        Standing::Unmarked if settings.trust_new_nodes => Duration::ZERO,
-        Standing::Unmarked | Standing::OtherStart => marker::quiet(settings),
-        Standing::Quiet(left) => left,
-        Standing::OtherSettings(_) | Standing::Voting => Duration::ZERO,
+    let carries = marker.carries(ours);
+    let is_new = matches!(marker.state, MarkerState::Absent | MarkerState::Blank);
+    let left = match carries {
+        Carries::Nothing if is_new && settings.trust_new_nodes => Duration::ZERO,
+        Carries::Nothing | Carries::Closed { .. } => marker::quiet(settings),
+        Carries::Forming { .. } | Carries::Formed { .. } => marker.left,
+        Carries::Another => Duration::ZERO,
     };
     examination.number("quarantine_ms", left.as_millis());
     let left = shown(left);
-    match standing {
-        Standing::Voting => examination.ok(CHECK, "it is marked, and votes"),
-        Standing::Unmarked if settings.trust_new_nodes => examination.warn(
+    match carries {
+        Carries::Formed { due: true } => examination.ok(CHECK, "it is marked, and votes"),
+        Carries::Nothing if is_new && settings.trust_new_nodes => examination.warn(
             CHECK,
             "it has no mark, and is taken for a new one all the same; if it was emptied, two may hold \
              one lock",
             "unset QUORLOCK_TRUST_NEW_NODES, which is for tests, and run quorlock init once",
         ),
-        Standing::Unmarked => examination.refuse(
+        Carries::Nothing if is_new => examination.refuse(
             CHECK,
             format!(
                 "it has no mark: it is new, or was emptied and may have forgotten locks; it casts no \
-                 vote until {left} after the first time that a client asks for a lock"
+                 vote for {left} after a client has found it like this"
             ),
-            "if it is new, run quorlock init; otherwise it votes again by itself",
+            "if all nodes are new, run quorlock init; otherwise it votes again by itself",
         ),
-        Standing::OtherStart => examination.refuse(
+        Carries::Closed { .. } => examination.refuse(
+            CHECK,
+            "its set of nodes is being replaced by this one, which does not vote yet",
+            "run the change again: quorlock nodes add, remove or replace",
+        ),
+        Carries::Nothing => examination.refuse(
             CHECK,
             format!(
-                "it was restarted, and may have forgotten locks; it casts no vote until {left} after \
-                 the first time that a client asks for a lock"
+                "it was restarted, and may have forgotten locks; it casts no vote for {left} after a \
+                 client has found it like this"
             ),
             "wait, and it votes again by itself; quorlock init --force only if no client believes in \
              any lock",
         ),
-        Standing::Quiet(_) => examination.refuse(
+        Carries::Formed { .. } => examination.refuse(
             CHECK,
             format!(
                 "it casts no vote for another {left}: it was started or emptied, and may have \
                  forgotten locks"
             ),
-            "wait, and it votes again by itself; or run quorlock init if it is new",
+            "wait, and it votes again by itself",
         ),
-        Standing::OtherSettings(theirs) => examination.refuse(
-            "settings",
+        Carries::Forming { .. } => examination.refuse(
+            CHECK,
             format!(
-                "it serves clients with a max_ttl of {} and a clock_ahead of {}, and this one has {} \
-                 and {}",
-                shown(theirs.max_ttl),
-                shown(theirs.clock_ahead),
-                shown(ours.max_ttl),
-                shown(ours.clock_ahead)
+                "its set of nodes is new, or all of them have forgotten locks: it votes once all of them \
+                 have been there for {}",
+                shown(marker::quiet(settings))
             ),
-            "use the same everywhere; to change them, stop all clients and run quorlock init --force",
+            "wait, and see that all nodes can be reached",
         ),
+        Carries::Another => {
+            let text = marker.of_another_set(ours);
+            let (text, remedy) = text.rsplit_once("; ").unwrap_or((&text, ""));
+            examination.refuse("set", format!("it {text}"), remedy);
+        }
     }
 }
 
@@ -249,6 +259,7 @@ pub(super) fn clock(
 mod tests {
     use super::*;
     use crate::examine::{Fact, Finding, Severity};
+    use crate::node::ClosedFor;
 
     fn settings(dialect: Dialect) -> Settings {
         Settings { dialect, ..Settings::default() }
@@ -337,22 +348,60 @@ mod tests {
 
     #[test]
     fn a_server_votes_by_its_marker() {
-        for (text, severity, usable, quarantine_ms, says) in [
-            ("ab 30000000 300000 7", Severity::Ok, true, 0, "votes"),
-            ("", Severity::Error, false, 30_500, "it has no mark"),
-            ("cd 30000000 300000 0", Severity::Error, false, 30_500, "was restarted"),
-            ("ab 30000000 300000 2000007", Severity::Error, false, 2_000, "for another 2000 ms"),
-            ("ab 20000000 300000 0", Severity::Error, false, 0, "a max_ttl of 20 s"),
+        let members = |names: &[&str], max_ttl| {
+            let names = names.iter().map(|name| (*name).to_owned());
+            Members::new(names, Duration::from_secs(max_ttl), Duration::from_millis(300))
+        };
+        let ours = members(&["a:1", "b:1"], 30);
+        let with = |state, of: &Members| Marker {
+            members: Some(of.clone()),
+            ..Marker::without_set(b"x".to_vec(), state)
+        };
+        let formed = with(MarkerState::Formed, &ours);
+        let early = Marker { left: Duration::from_secs(2), ..formed.clone() };
+        let forming = Marker { state: MarkerState::Forming, ..early.clone() };
+        let restarted = Marker { restarted: true, ..formed.clone() };
+        let closed_for = Some(ClosedFor { digest: ours.digest().to_owned(), members: 2 });
+        let others = members(&["a:1", "c:1"], 30);
+        let closed = Marker { closed_for, ..with(MarkerState::Closed, &others) };
+        for (marked, severity, usable, quarantine_ms, says) in [
+            (formed, Severity::Ok, true, 0, "votes"),
+            (
+                Marker::without_set(Vec::new(), MarkerState::Absent),
+                Severity::Error,
+                false,
+                30_500,
+                "it has no mark",
+            ),
+            (restarted, Severity::Error, false, 30_500, "was restarted"),
+            (early, Severity::Error, false, 2_000, "for another 2000 ms"),
+            (forming, Severity::Error, false, 2_000, "its set of nodes is new"),
+            (
+                with(MarkerState::Formed, &members(&["a:1", "b:1"], 20)),
+                Severity::Error,
+                false,
+                0,
+                "a max_ttl of 20s",
+            ),
+            (
+                with(MarkerState::Formed, &others),
+                Severity::Error,
+                false,
+                0,
+                "belongs to the set of nodes a:1, c:1, and this client was given a:1, b:1",
+            ),
+            (closed, Severity::Error, false, 0, "a:1, b:1 was replaced by a:1, c:1"),
         ] {
             let (finding, votes, examination) = judged(|it| {
-                marker(it, text.as_bytes(), "ab", 7, &settings(Dialect::Strict));
+                marker(it, &marked, &ours, &settings(Dialect::Strict));
             });
             assert_eq!((finding.severity, votes), (severity, usable), "{finding:?}");
             assert!(finding.text.contains(says), "{finding:?}");
             assert_eq!(examination.fact("quarantine_ms"), Some(&Fact::Number(quarantine_ms)));
         }
         let trusting = Settings { trust_new_nodes: true, ..settings(Dialect::Strict) };
-        let (finding, usable, _) = judged(|it| marker(it, b"", "ab", 7, &trusting));
+        let absent = Marker::without_set(Vec::new(), MarkerState::Absent);
+        let (finding, usable, _) = judged(|it| marker(it, &absent, &ours, &trusting));
         assert_eq!((finding.severity, usable), (Severity::Warn, true));
     }
 }

@@ -22,9 +22,7 @@ use super::inbox::Incoming;
 use super::stream::WriteHalf;
 use super::verbs::{By, Dialect, Sent, Strict};
 use crate::locked::locked;
-use crate::node::{
-    Answer, Call, ClientId, Failure, FailureKind, Inbox, Lateness, Request, Setting, Verb,
-};
+use crate::node::{Answer, Call, ClientId, Failure, FailureKind, Inbox, Lateness, Setting, Verb};
 use crate::runtime::{Moment, Runtime};
 
 /// More calls than this do not wait for one server.
@@ -88,8 +86,6 @@ pub(super) struct Waiting {
     pub(super) again: bool,
     /// Sent with the source of its script.
     pub(super) with_source: bool,
-    /// Sent once more, since the server wanted it.
-    pub(super) repeated: bool,
 }
 
 /// A release that waits for a connection.
@@ -103,7 +99,8 @@ struct Parked {
 impl Link {
     pub(super) fn new(address: &Address, setting: &Setting) -> Self {
         let settings = &setting.settings;
-        let strict = (settings.dialect == crate::Dialect::Strict).then(|| Strict::new(settings));
+        let strict = (settings.dialect == crate::Dialect::Strict)
+            .then(|| Strict::new(settings, &setting.members));
         let dialect = Dialect { prefix: settings.prefix.clone(), strict, ..Dialect::default() };
         Self {
             label: address.label.clone(),
@@ -205,14 +202,20 @@ impl Link {
         }
     }
 
-    /// A connection is there: sends what was kept for it.
-    pub(super) fn up(&self, connected: &Connected) {
+    /// A connection is there: sends what was kept for it. Returns whether the server votes, as far as its
+    /// marker tells.
+    pub(super) fn up(&self, connected: &Connected) -> bool {
         let mut state = self.state();
         if let Some(strict) = &mut state.dialect.strict {
-            strict.connected_to(&connected.run_id, &connected.marker);
+            strict.connected_to(&connected.run_id);
         } else {
             state.dialect.shortcut.clone_from(&connected.shortcut);
         }
+        let votes = state
+            .dialect
+            .strict
+            .as_ref()
+            .is_none_or(|strict| connected.marker.starts_with(&strict.id));
         state.dialect.told = connected.told.is_ok().then_some(self.inbox.client);
         // Only the session can seal what goes over TLS.
         state.phase = Phase::Up(connected.tls.is_none().then(|| Arc::clone(&connected.write)));
@@ -230,6 +233,7 @@ impl Link {
             call.answer(Answer::Failed(Failure::new(FailureKind::Unreachable, text)));
         }
         self.changed.notify_waiters();
+        votes
     }
 
     /// There is no connection: calls that wait for one are answered, releases are kept.
@@ -306,8 +310,7 @@ impl State {
     fn send(&mut self, call: Call, since: Moment, again: bool) {
         let idle = self.lone && self.waiting.is_empty() && self.out.is_empty();
         let sent = self.encode(&call, By::Shortest);
-        let (with_source, repeated) = (false, false);
-        self.waiting.push_back(Waiting { call, sent, since, again, with_source, repeated });
+        self.waiting.push_back(Waiting { call, sent, since, again, with_source: false });
         if idle
             && let Phase::Up(Some(write)) = &self.phase
             && let Ok(count) = write.try_write(&self.out)
@@ -322,15 +325,6 @@ impl State {
         waiting.sent = self.encode(&waiting.call, by);
         waiting.since = now;
         waiting.with_source = by == By::Source;
-        self.waiting.push_back(waiting);
-    }
-
-    /// Sends a call once more, at this time of day: whatever came of it before, nothing did.
-    pub(super) fn repeat(&mut self, mut waiting: Waiting, now: Moment, wall_us: u64) {
-        let request = Request { wall_us, ..waiting.call.request() };
-        waiting.sent = self.dialect.encode(&request, By::Script, &mut self.out);
-        waiting.since = now;
-        waiting.repeated = true;
         self.waiting.push_back(waiting);
     }
 

@@ -1,12 +1,22 @@
-//! The marker of a server: which start of it casts votes, for which clients, and from when on.
-//! `lua/strict/record.lua` keeps it.
+//! The marker of a server: which set of nodes it belongs to, by which of its starts, and from when on it votes.
+//! `lua/strict/record.lua` compares it, `lua/mark.lua` writes it.
+//!
+//! ```text
+//!   STATE RUN_ID DIGEST FROM_US NONCE CLOSED_FOR MAX_TTL_US AHEAD_US NAME,NAME,…
+//! ```
+//!
+//! `FROM_US` has 16 digits. A set that was replaced stands as `CLOSED_FOR`, by its digest, a colon and the number of
+//! its members, with the set that took its place in the other fields; `-` stands for no set.
 
 use std::time::Duration;
 
+use crate::node::{ClosedFor, Mark, Marker, MarkerState, Members, Writes};
 use crate::settings::Settings;
 
 /// Beside the locks, where no lock can be: no name is empty.
-const KEY: &[u8] = b":quorlock:node";
+const KEY: &[u8] = b":quorlock:set";
+
+const NONE: &str = "-";
 
 /// The key of the marker.
 pub(super) fn key(settings: &Settings) -> Vec<u8> {
@@ -19,106 +29,194 @@ pub(super) fn clock_margin(settings: &Settings) -> Duration {
     window.saturating_add(settings.clients_apart.saturating_mul(2))
 }
 
-/// For how long a server that may have forgotten something casts no vote.
+/// For how long a server that may have forgotten something casts no vote. It is more than twice what the clock
+/// window takes off a lease, since no TTL is shorter than that: what is written into a marker rests on looks at
+/// other servers, each of which may be so old.
 pub(super) fn quiet(settings: &Settings) -> Duration {
     settings.max_ttl.saturating_add(clock_margin(settings))
 }
 
-/// What all clients of a server have to agree on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shared {
-    pub(super) max_ttl: Duration,
-    pub(super) clock_ahead: Duration,
+/// How the marker of a server begins that votes for these members, if it is of this start of it.
+pub(super) fn of_a_voter(run_id: &str, members: &Members) -> String {
+    format!("formed {run_id} {} ", members.digest())
 }
 
-impl Shared {
-    pub(super) fn of(settings: &Settings) -> Self {
-        Self { max_ttl: settings.max_ttl, clock_ahead: settings.clock_ahead }
+/// What the marker says of the start `run_id` of a server, at `now_us` by its own clock.
+pub(super) fn read(text: &[u8], run_id: &str, now_us: u64) -> Marker {
+    if text.is_empty() {
+        return Marker::without_set(Vec::new(), MarkerState::Absent);
+    }
+    parse(text, run_id, now_us)
+        .unwrap_or_else(|| Marker::without_set(text.to_vec(), MarkerState::Unknown))
+}
+
+fn parse(text: &[u8], run_id: &str, now_us: u64) -> Option<Marker> {
+    let parts: Vec<&str> = std::str::from_utf8(text).ok()?.split(' ').collect();
+    let [state, run, digest, from_us, _nonce, closed_for, max_ttl_us, ahead_us, names] =
+        parts.as_slice()
+    else {
+        return None;
+    };
+    let state = match *state {
+        "blank" => MarkerState::Blank,
+        "forming" => MarkerState::Forming,
+        "formed" => MarkerState::Formed,
+        "closed" => MarkerState::Closed,
+        _ => return None,
+    };
+    if state == MarkerState::Blank {
+        return Some(Marker::without_set(text.to_vec(), state));
+    }
+    let micros = |digits: &str| digits.parse().ok().map(Duration::from_micros);
+    let names = names.split(',').map(str::to_owned);
+    let members = Members::new(names, micros(max_ttl_us)?, micros(ahead_us)?);
+    if members.digest() != *digest {
+        return None;
+    }
+    Some(Marker {
+        instance: text.to_vec(),
+        state,
+        members: Some(members),
+        closed_for: closed_set(closed_for),
+        restarted: *run != run_id,
+        left: micros(from_us)?.saturating_sub(Duration::from_micros(now_us)),
+    })
+}
+
+fn closed_set(text: &str) -> Option<ClosedFor> {
+    let (digest, members) = text.split_once(':')?;
+    Some(ClosedFor { digest: digest.to_owned(), members: members.parse().ok()? })
+}
+
+/// What a mark looks like on a server.
+pub(super) struct Written {
+    /// Up to the moment from which on it counts.
+    pub(super) head: String,
+    /// When it counts: after so many microseconds from now; 0 if at once.
+    pub(super) after_us: u128,
+    /// What follows.
+    pub(super) tail: String,
+}
+
+/// The marker of the start `run_id` that `mark` asks for.
+pub(super) fn write(mark: &Mark, run_id: &str, settings: &Settings) -> Written {
+    let state = match mark.writes {
+        Writes::Blank => "blank",
+        Writes::Forming(_) => "forming",
+        Writes::Formed(_) | Writes::TakenBack(_) => "formed",
+        Writes::Closed { .. } => "closed",
+    };
+    let closed_for = match &mark.writes {
+        Writes::Closed { closed_for: ClosedFor { digest, members }, .. } => {
+            format!("{digest}:{members}")
+        }
+        _ => NONE.to_owned(),
+    };
+    let waits = matches!(mark.writes, Writes::Forming(_) | Writes::TakenBack(_));
+    let after = if waits { quarantine(&mark.seen, settings) } else { Duration::ZERO };
+    let (digest, set) = match mark.writes.members() {
+        None => (NONE, format!("0 0 {NONE}")),
+        Some(members) => {
+            let (max_ttl, ahead) =
+                (members.max_ttl().as_micros(), members.clock_ahead().as_micros());
+            (members.digest(), format!("{max_ttl} {ahead} {}", members.names().join(",")))
+        }
+    };
+    Written {
+        head: format!("{state} {run_id} {digest} "),
+        after_us: after.as_micros(),
+        tail: format!(" {:016x} {closed_for} {set}", mark.nonce),
     }
 }
 
-/// How a server stands by its marker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It has no marker: it is new, or was emptied.
-    Unmarked,
-    /// Its marker is of another start: it may have forgotten what it granted.
-    OtherStart,
-    /// It serves clients with these settings, which are not ours.
-    OtherSettings(Shared),
-    /// It casts no vote for so long.
-    Quiet(Duration),
-    /// It votes.
-    Voting,
-}
-
-/// How the start `run_id` of a server stands at `now_us` by its own clock.
-pub(super) fn standing(marker: &[u8], run_id: &str, ours: Shared, now_us: u64) -> Standing {
-    if marker.is_empty() || word(marker).is_some() {
-        return Standing::Unmarked;
-    }
-    let Some((run, theirs, from_us)) = parts(marker) else { return Standing::OtherStart };
-    if run != run_id {
-        Standing::OtherStart
-    } else if theirs != ours {
-        Standing::OtherSettings(theirs)
-    } else if from_us > now_us {
-        Standing::Quiet(Duration::from_micros(from_us - now_us))
-    } else {
-        Standing::Voting
-    }
-}
-
-/// What the clients of a server with this marker agree on.
-pub(super) fn shared(marker: &[u8]) -> Option<Shared> {
-    parts(marker).map(|(_, shared, _)| shared)
-}
-
-/// The marker of a start that votes at once.
-pub(super) fn of_a_new_server(run_id: &str, ours: Shared) -> String {
-    format!("{run_id} {} {} 0", ours.max_ttl.as_micros(), ours.clock_ahead.as_micros())
-}
-
-/// The word that a server which was emptied wants to hear again, before the time begins in which it casts
-/// no vote.
-pub(super) fn word(marker: &[u8]) -> Option<&[u8]> {
-    let last = marker.rsplit(|byte| *byte == b' ').next()?;
-    last.strip_prefix(b"?")
-}
-
-fn parts(marker: &[u8]) -> Option<(&str, Shared, u64)> {
-    let mut parts = std::str::from_utf8(marker).ok()?.split(' ');
-    let run_id = parts.next()?;
-    let mut number = || parts.next()?.parse().ok();
-    let (max_ttl, clock_ahead) = (number()?, number()?);
-    let (max_ttl, clock_ahead) =
-        (Duration::from_micros(max_ttl), Duration::from_micros(clock_ahead));
-    let from_us = number()?;
-    parts.next().is_none().then_some((run_id, Shared { max_ttl, clock_ahead }, from_us))
+/// For how long a server with the marker `seen` casts no vote when it is taken into a set: clients of an
+/// earlier one may have been granted locks that last longer than ours may.
+fn quarantine(seen: &[u8], settings: &Settings) -> Duration {
+    let before = parse(seen, "", 0).and_then(|marker| marker.members);
+    let longer =
+        before.map_or(Duration::ZERO, |members| members.max_ttl().saturating_sub(settings.max_ttl));
+    quiet(settings).saturating_add(longer)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn members(max_ttl: u64) -> Members {
+        let names = ["b:1", "a:1"].map(str::to_owned);
+        Members::new(names, Duration::from_secs(max_ttl), Duration::from_millis(300))
+    }
+
+    fn text(writes: Writes, seen: &[u8], now_us: u128) -> String {
+        let mark = Mark { seen: seen.to_vec(), writes, nonce: 7 };
+        let Written { head, after_us, tail } = write(&mark, "ab", &Settings::default());
+        let from_us = if after_us == 0 { 0 } else { now_us + after_us };
+        format!("{head}{from_us:016}{tail}")
+    }
+
     #[test]
-    fn a_server_votes_by_its_own_marker_alone() {
-        let (max_ttl, clock_ahead) = (Duration::from_secs(1), Duration::from_millis(1));
-        let ours = Shared { max_ttl, clock_ahead };
-        let of = |marker: &str| standing(marker.as_bytes(), "ab", ours, 500);
-        assert_eq!(of(""), Standing::Unmarked);
-        assert_eq!(of("ab 1000000 1000 ?7"), Standing::Unmarked);
-        assert_eq!(of("ab 1000000 1000 0"), Standing::Voting);
-        assert_eq!(of("ab 1000000 1000 500"), Standing::Voting);
-        assert_eq!(of("ab 1000000 1000 501"), Standing::Quiet(Duration::from_micros(1)));
-        assert_eq!(of("cd 1000000 1000 0"), Standing::OtherStart);
-        let other = Shared { max_ttl: 2 * max_ttl, clock_ahead };
-        assert_eq!(of("ab 2000000 1000 0"), Standing::OtherSettings(other));
-        let other = Shared { max_ttl, clock_ahead: 2 * clock_ahead };
-        assert_eq!(of("ab 1000000 2000 0"), Standing::OtherSettings(other));
-        for strange in ["ab", "ab 1000000 1000", "ab x 1000 0", "ab 1000000 1000 0 0", "\u{fffd}"] {
-            assert_eq!(of(strange), Standing::OtherStart, "{strange:?}");
+    fn what_is_written_is_read_again() {
+        let ours = members(30);
+        let formed = text(Writes::Formed(ours.clone()), b"", 5);
+        let digest = ours.digest();
+        assert_eq!(
+            formed,
+            format!(
+                "formed ab {digest} 0000000000000000 0000000000000007 - 30000000 300000 a:1,b:1"
+            )
+        );
+        assert!(formed.starts_with(&of_a_voter("ab", &ours)));
+        let marker = read(formed.as_bytes(), "ab", 9);
+        assert_eq!(marker.members.as_ref(), Some(&ours));
+        assert_eq!((marker.state, marker.restarted), (MarkerState::Formed, false));
+        assert_eq!((marker.left, marker.instance.as_slice()), (Duration::ZERO, formed.as_bytes()));
+        assert!(read(formed.as_bytes(), "cd", 9).restarted);
+
+        let back = text(Writes::TakenBack(ours.clone()), b"", 1_000_000);
+        let marker = read(back.as_bytes(), "ab", 2_000_000);
+        assert_eq!(
+            (marker.state, marker.left),
+            (MarkerState::Formed, Duration::from_millis(29_500))
+        );
+        let forming = text(Writes::Forming(ours.clone()), b"", 1_000_000);
+        let marker = read(forming.as_bytes(), "ab", 2_000_000);
+        assert_eq!(
+            (marker.state, marker.left),
+            (MarkerState::Forming, Duration::from_millis(29_500))
+        );
+
+        let closed_for = ClosedFor { digest: "0123456789abcdef".to_owned(), members: 3 };
+        let writes = Writes::Closed { closed_for: closed_for.clone(), successor: ours };
+        let marker = read(text(writes, b"", 0).as_bytes(), "ab", 0);
+        assert_eq!((marker.state, marker.closed_for), (MarkerState::Closed, Some(closed_for)));
+        assert_eq!(read(b"", "ab", 0).state, MarkerState::Absent);
+        let blank = text(Writes::Blank, b"", 0);
+        assert_eq!(read(blank.as_bytes(), "ab", 0).state, MarkerState::Blank);
+    }
+
+    #[test]
+    fn a_longer_lease_from_before_is_waited_out() {
+        let longer = text(Writes::Formed(members(90)), b"", 0);
+        let shorter = text(Writes::Formed(members(5)), b"", 0);
+        let wait = |seen: &str| quarantine(seen.as_bytes(), &Settings::default());
+        assert_eq!(wait(""), Duration::from_millis(30_500));
+        assert_eq!(wait(&longer), Duration::from_millis(90_500));
+        assert_eq!(wait(&shorter), Duration::from_millis(30_500));
+    }
+
+    #[test]
+    fn what_cannot_be_read_belongs_to_nobody() {
+        let good = text(Writes::Formed(members(30)), b"", 0);
+        for strange in [
+            "x".to_owned(),
+            good.replace("formed", "former"),
+            good.replace("a:1", "c:1"),
+            good.replace(" 30000000 ", " 31000000 "),
+            format!("{good} x"),
+        ] {
+            let marker = read(strange.as_bytes(), "ab", 0);
+            assert_eq!(marker.state, MarkerState::Unknown, "{strange}");
         }
-        assert_eq!(of(&of_a_new_server("ab", ours)), Standing::Voting);
+        assert_eq!(read(b"\xff", "ab", 0).state, MarkerState::Unknown);
     }
 }

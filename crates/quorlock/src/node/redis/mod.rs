@@ -72,6 +72,11 @@ impl RedisNode {
     }
 }
 
+/// What the server behind `url` is called in its set of nodes.
+pub(super) fn member(index: usize, url: &str) -> Result<String, Error> {
+    Address::parse(index, url).map(|address| address.member)
+}
+
 fn capabilities(settings: &Settings) -> Capabilities {
     let base = Duration::from_millis(2);
     match settings.dialect {

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use super::error::rejected;
+use super::marker;
 use super::resp::Value;
 use super::verbs::{Dialect, Sent, Strict};
 use crate::name::Name;
-use crate::node::{Answer, Failure, FailureKind, Listed, Queued, Record, Seen};
+use crate::node::{
+    Answer, Failure, FailureKind, Listed, Marker, MarkerState, Members, Queued, Record, Seen,
+};
+use quorlock_protocol::Carries;
 
 /// What a reply asks for.
 #[derive(Debug)]
@@ -16,9 +20,6 @@ pub(super) enum Reading {
     SendSource,
     /// The shortcut did nothing: send the script.
     SendScript,
-    /// The server was emptied, and changed nothing but its marker. It wants the request once more, sent
-    /// after this reply; otherwise this is the answer.
-    Repeat(Answer),
 }
 
 /// Reads the reply to what was sent. `sent_us` and `now_us` give the time of day then and now.
@@ -41,6 +42,7 @@ pub(super) fn read(
             }
             return Reading::SendScript;
         }
+        (Sent::Marker, _) if dialect.strict.is_none() => Answer::Marker(None),
         (_, Value::Error(text)) if text.starts_with(b"NOSCRIPT") => return Reading::SendSource,
         (_, Value::Error(text)) => Answer::Failed(rejected(text)),
         (Sent::Set, Value::Simple(b"OK")) => Answer::Granted { number: 0 },
@@ -48,20 +50,22 @@ pub(super) fn read(
             Answer::Refused
         }
         (Sent::Ours | Sent::Wait { .. }, Value::Int(number @ 0..)) => {
-            if let Some(strict) = dialect.strict.as_mut().filter(|strict| strict.repeats()) {
-                strict.repeat(b"");
-            }
             Answer::Granted { number: number.unsigned_abs() }
         }
         (Sent::Done, Value::Int(1)) => Answer::Done,
-        (Sent::Ours | Sent::Wait { .. }, Value::Array(parts)) if is_refusal(parts) => {
-            let refusal = refusal(parts, dialect.strict.as_mut(), sent_us(), now_us());
-            let answer = Answer::Failed(refusal.unwrap_or_else(|| unexpected(reply)));
-            if matches!(parts.get(2), Some(Value::Bulk([_, ..]))) {
-                return Reading::Repeat(answer);
-            }
-            answer
+        (Sent::Ours | Sent::Wait { .. } | Sent::Marker, Value::Array(parts))
+            if is_refusal(parts) =>
+        {
+            let refusal = refusal(parts, dialect.strict.as_ref(), sent_us(), now_us());
+            Answer::Failed(refusal.unwrap_or_else(|| unexpected(reply)))
         }
+        (Sent::Marker, Value::Array(parts)) => match (&dialect.strict, parts.as_slice()) {
+            (Some(strict), [Value::Bulk(text), Value::Bulk(now)]) => match digits(now) {
+                Some(now_us) => Answer::Marker(Some(marker::read(text, &strict.run_id, now_us))),
+                None => Answer::Failed(unexpected(reply)),
+            },
+            _ => Answer::Failed(unexpected(reply)),
+        },
         (Sent::Wait { told }, Value::Array(parts)) => match queued(parts, told) {
             Some(queued) => Answer::Queued(queued),
             None => Answer::Failed(unexpected(reply)),
@@ -83,51 +87,50 @@ pub(super) fn read(
 }
 
 fn is_refusal(parts: &[Value<'_>]) -> bool {
-    matches!(parts, [Value::Bulk(b"CLOCK" | b"QUARANTINE" | b"SETTINGS"), _, ..])
+    matches!(parts, [Value::Bulk(b"CLOCK" | b"MARKER"), _, ..])
 }
 
 /// Why a server of the `strict` dialect has not looked at a request, or casts no vote.
 fn refusal(
     parts: &[Value<'_>],
-    strict: Option<&mut Strict>,
+    strict: Option<&Strict>,
     sent_us: u64,
     now_us: u64,
 ) -> Option<Failure> {
-    let [Value::Bulk(kind), Value::Bulk(detail), rest @ ..] = parts else { return None };
-    if *kind == b"SETTINGS" {
-        return other_settings(detail, strict?);
+    match parts {
+        [Value::Bulk(b"CLOCK"), Value::Bulk(server_us)] => {
+            Some(clock_refusal(digits(server_us)?, sent_us, now_us))
+        }
+        [Value::Bulk(b"MARKER"), Value::Bulk(text), Value::Bulk(server_us)] => {
+            let strict = strict?;
+            let marker = marker::read(text, &strict.run_id, digits(server_us)?);
+            Some(casts_no_vote(&marker, &strict.members, strict.quiet()))
+        }
+        _ => None,
     }
-    let number = digits(detail)?;
-    if *kind == b"CLOCK" {
-        return Some(clock_refusal(number, sent_us, now_us));
-    }
-    if let ([Value::Bulk(word)], Some(strict)) = (rest, strict) {
-        strict.repeat(word);
-    }
-    let left = Duration::from_micros(number);
-    let text = format!(
-        "casts no vote for another {left:.1?}: it was started or emptied, and may have forgotten \
-         locks; wait, or if it is a new one, run quorlock init"
-    );
-    Some(Failure::new(FailureKind::Quarantined(left), text))
 }
 
-/// All clients of a server have to agree on what their promises rest on.
-fn other_settings(theirs: &[u8], ours: &Strict) -> Option<Failure> {
-    let mut theirs = theirs.split(|byte| *byte == b' ').map(digits);
-    let (max_ttl_us, ahead_us) = (theirs.next()??, theirs.next()??);
-    let shown = |max_ttl_us, ahead_us| {
-        let (max, ahead) = (Duration::from_micros(max_ttl_us), Duration::from_micros(ahead_us));
-        format!("a max_ttl of {max:?} and clocks that are at most {ahead:?} ahead")
+/// Why a server with this marker casts no vote for clients of this set.
+fn casts_no_vote(marker: &Marker, ours: &Members, quiet: Duration) -> Failure {
+    let (left, why) = match (marker.carries(ours), marker.state) {
+        (Carries::Another, _) => {
+            return Failure::new(FailureKind::OtherSet, marker.of_another_set(ours));
+        }
+        (_, MarkerState::Formed) if marker.restarted => (quiet, RESTARTED),
+        (Carries::Formed { .. }, _) => (marker.left, RESTARTED),
+        (Carries::Forming { due: false }, _) => (marker.left, NEW),
+        // Another member is waited for, and nobody knows how long.
+        (Carries::Forming { due: true }, _) => (Duration::ZERO, NEW),
+        (Carries::Nothing | Carries::Closed { .. }, _) => (quiet, NEW),
     };
-    let text = format!(
-        "serves clients with {}, and this one has {}; use the same everywhere, or run quorlock init \
-         once all clients have the new ones",
-        shown(max_ttl_us, ahead_us),
-        shown(ours.max_ttl_us, ours.ahead_us)
-    );
-    Some(Failure::new(FailureKind::Unfit, text))
+    let text = format!("casts no vote for another {left:.1?}: {why}");
+    Failure::new(FailureKind::Quarantined(left), text)
 }
+
+const RESTARTED: &str = "it was started or emptied, and may have forgotten locks; wait, and it votes again \
+                         by itself";
+const NEW: &str = "it is new or was emptied, and waits for all nodes of its set before locks can be taken; \
+                   wait, or if all of them are new, run quorlock init";
 
 /// The server's time was too far from the time of sending. Either the request was under way for too
 /// long, or the clocks are apart.

@@ -137,7 +137,16 @@ impl Session {
         drop(state);
         for news in self.news.drain(..) {
             match news {
-                News::Answer(call, answer) => call.answer(answer),
+                News::Answer(call, answer) => {
+                    let unsettled = matches!(
+                        &answer,
+                        Answer::Failed(why) if matches!(why.kind(), FailureKind::Quarantined(_))
+                    );
+                    call.answer(answer);
+                    if unsettled {
+                        link.inbox.unsettled();
+                    }
+                }
                 News::Word(grant) => link.inbox.granted(grant),
             }
         }
@@ -194,18 +203,6 @@ impl Session {
                 }
                 Reading::SendSource => state.send_by(By::Source, waiting, self.runtime.now()),
                 Reading::SendScript => state.send_by(By::Script, waiting, self.runtime.now()),
-                Reading::Repeat(answer) if waiting.repeated => {
-                    self.news.push(News::Answer(waiting.call, answer));
-                }
-                // Nothing can come of it but that the time without votes begins, so that a release
-                // which has gone out meanwhile does not matter.
-                Reading::Repeat(_) => {
-                    state.repeat(
-                        waiting,
-                        self.runtime.now(),
-                        crate::runtime::wall_us(&*self.runtime),
-                    );
-                }
             }
         }
     }

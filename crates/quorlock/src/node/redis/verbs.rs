@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::marker;
 use super::resp::{Command, part};
 use super::shortcut::Shortcut;
-use crate::node::{ClientId, Holder, Proposal, Request, Ticket, TicketNumber, Verb, noted};
+use crate::node::{
+    ClientId, Holder, Members, Proposal, Request, Ticket, TicketNumber, Verb, noted,
+};
 use crate::settings::Settings;
 
 /// How this server wants to be spoken to.
@@ -39,30 +41,28 @@ pub(super) struct Strict {
     scripts: Arc<Scripts>,
     /// The key of the marker.
     pub(super) marker: Vec<u8>,
-    /// How far the server's clock may be ahead of ours.
-    pub(super) ahead_us: u64,
-    pub(super) max_ttl_us: u64,
-    /// `RUN_ID MAX_TTL_US AHEAD_US `, of the server at the other end of the connection, and the word
-    /// that it wants to hear again, if it was emptied.
-    id: Vec<u8>,
-    /// How long that word is.
-    word: usize,
+    settings: Settings,
+    /// The set of nodes that this client was given.
+    pub(super) members: Members,
+    /// Of the server at the other end of the connection.
+    pub(super) run_id: String,
+    /// How its marker begins if it votes.
+    pub(super) id: Vec<u8>,
 }
 
 /// The server may clear a record away so long after its lease has ended.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Strict {
-    pub(super) fn new(settings: &Settings) -> Self {
-        let (max_ttl_us, ahead_us) = (micros(settings.max_ttl), micros(settings.clock_ahead));
+    pub(super) fn new(settings: &Settings, members: &Members) -> Self {
         let constants = format!(
-            "local BEHIND_US, AHEAD_US, QUIET_US = {}, {ahead_us}, {}\n\
-             local MARKER, TRUSTING, KEPT_MS = {}, {}, '{}'\n\
+            "local BEHIND_US, AHEAD_US, QUIET_US = {}, {}, {}\n\
+             local MARKER, KEPT_MS = {}, '{}'\n\
              local RECORD = '^quorlock (%d+)([ +=-])(.*) (%d+) (%d+) (%d+)$'\n",
             micros(settings.clock_behind),
+            micros(settings.clock_ahead),
             micros(marker::quiet(settings)),
             lua_string(&marker::key(settings)),
-            settings.trust_new_nodes,
             millis(settings.max_ttl.saturating_add(KEPT)),
         );
         let scripts = Scripts::new(&Sources {
@@ -71,33 +71,29 @@ impl Strict {
             acquire: include_str!("lua/strict/acquire.lua"),
             release: include_str!("lua/strict/release.lua"),
         });
-        let (marker, scripts) = (marker::key(settings), Arc::new(scripts));
-        Self { scripts, marker, ahead_us, max_ttl_us, id: Vec::new(), word: 0 }
-    }
-
-    /// The connection is to this start of a server, which had this marker then.
-    pub(super) fn connected_to(&mut self, run_id: &str, marker: &[u8]) {
-        self.id = format!("{run_id} {} {} ", self.max_ttl_us, self.ahead_us).into_bytes();
-        self.word = 0;
-        if let Some(word) = marker::word(marker) {
-            self.repeat(word);
+        Self {
+            scripts: Arc::new(scripts),
+            marker: marker::key(settings),
+            settings: settings.clone(),
+            members: members.clone(),
+            run_id: String::new(),
+            id: Vec::new(),
         }
     }
 
-    /// Whether the server wants to hear a word again.
-    pub(super) fn repeats(&self) -> bool {
-        self.word > 0
+    /// The connection is to this start of a server.
+    pub(super) fn connected_to(&mut self, run_id: &str) {
+        run_id.clone_into(&mut self.run_id);
+        self.id = marker::of_a_voter(run_id, &self.members).into_bytes();
+    }
+
+    /// For how long a server that may have forgotten something casts no vote.
+    pub(super) fn quiet(&self) -> Duration {
+        marker::quiet(&self.settings)
     }
 
     /// So many arguments every call ends with.
     const ARGS: usize = 2;
-
-    /// The server wants to hear this word again, or none.
-    pub(super) fn repeat(&mut self, word: &[u8]) {
-        self.id.truncate(self.id.len() - self.word);
-        self.id.extend_from_slice(word);
-        self.word = word.len();
-    }
 
     fn sign(&self, command: Command<'_>, wall_us: u64) {
         command.number(wall_us).arg(&self.id);
@@ -127,6 +123,8 @@ pub(super) enum Sent {
     },
     Inspect,
     List,
+    /// A script that tells of the marker.
+    Marker,
 }
 
 #[derive(Debug)]
@@ -159,6 +157,7 @@ struct Scripts {
     describe: Script,
     break_: Script,
     list: Script,
+    mark: Script,
 }
 
 /// What the scripts of a dialect are put together from.
@@ -188,6 +187,7 @@ impl Scripts {
             describe: verb(include_str!("lua/describe.lua")),
             break_: passing("", include_str!("lua/break.lua")),
             list: verb(include_str!("lua/list.lua")),
+            mark: verb(include_str!("lua/mark.lua")),
         }
     }
 }
@@ -303,6 +303,26 @@ impl Dialect {
                     .arg(&pattern(&self.prefix))
                     .number(self.prefix.len() as u64);
                 (command, Sent::List)
+            }
+            // Nothing is kept in that dialect. The reply comes in its turn, whatever it is.
+            Verb::Look | Verb::Mark(_) if self.strict.is_none() => {
+                Command::new(out, 1).arg(b"PING");
+                return Sent::Marker;
+            }
+            Verb::Look => {
+                (self.call(&scripts.mark, source, 1, out).number(0).arg(b"look"), Sent::Marker)
+            }
+            Verb::Mark(mark) => {
+                let command = self.call(&scripts.mark, source, 5, out).number(0).arg(b"mark");
+                let (run_id, settings) = match &self.strict {
+                    Some(strict) => (strict.run_id.as_str(), &strict.settings),
+                    None => ("", &Settings::default()),
+                };
+                let marker::Written { head, after_us, tail } =
+                    marker::write(mark, run_id, settings);
+                let after_us = u64::try_from(after_us).unwrap_or(u64::MAX);
+                let command = command.arg(&mark.seen).arg(head.as_bytes()).number(after_us);
+                (command.arg(tail.as_bytes()), Sent::Marker)
             }
         };
         if let Some(strict) = &self.strict {

@@ -125,6 +125,8 @@ impl Verbs<'_> {
                 _ => false,
             },
             Verb::List { from } => return Ok(Answer::Listed(self.list(from)?)),
+            // A file has no majorities of its own making: whoever opens it has the same one.
+            Verb::Look | Verb::Mark(_) => return Ok(Answer::Marker(None)),
         };
         Ok(if done { Answer::Done } else { Answer::Refused })
     }

@@ -8,7 +8,7 @@
 -- Replies  n >= 0  it is ours, lasts at least so long, and its last number is n
 --          -1      there is none, or somebody else's: nothing was changed
 --          or a refusal of the dialect
-local refusal = clock_refusal()
+local refusal = clock_refusal() or set_refusal()
 if refusal then
   return refusal
 end

@@ -12,6 +12,7 @@ local FENCE_KEPT_MS = '86400000'
 
 -- May the node look at this request, and may it vote? Always.
 local function clock_refusal() end
+local function set_refusal() end
 local function vote_refusal() end
 local function may_pass_on() return true end
 local function now_us() return '0' end

@@ -8,7 +8,8 @@ local time = redis.call('TIME')
 local now, sent = time[1] * 1000000 + time[2], tonumber(ARGV[5])
 local id, marker = ARGV[6], redis.call('GET', MARKER)
 if now >= sent - BEHIND_US and now <= sent + AHEAD_US and marker
-  and marker:find(id, 1, true) == 1 and (tonumber(marker:sub(#id + 1)) or now + 1) <= now then
+  and marker:find(id, 1, true) == 1
+  and (tonumber(marker:sub(#id + 1, #id + 16)) or now + 1) <= now then
   local record, number, last = redis.pcall('GET', KEYS[1]), 0, tonumber(ARGV[3])
   if record then
     record = type(record) == 'string' and record or ''

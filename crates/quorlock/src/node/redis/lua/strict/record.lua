@@ -9,25 +9,24 @@
 --                     '-' free    '=' free, and somebody may stand in its queue
 --                   The number of a free one stays. Numbers follow the clock, so that any new one is
 --                   higher a day later
---   PREFIX:quorlock:node  a string: "RUN_ID MAX_TTL_US AHEAD_US FROM_US". Which start of this server has
---                   been voting, for which clients, and from when on. Any other start, or none, may
---                   have forgotten votes: then this one casts none until everything it may have
---                   granted has ended
+--   PREFIX:quorlock:set   a string: the marker, which says which set of nodes this server belongs to. Only if
+--                   it begins as the client says, with the moment from which on it votes behind that, the
+--                   server casts votes. It was started or emptied otherwise, and may have forgotten
+--                   votes; or it belongs to another set, whose majorities need not meet ours
 --
 -- The client's settings stand before all of it, as constants:
 -- BEHIND_US  how far this server's clock may be behind a client's, for a request to be looked at
 -- AHEAD_US   how far it may be ahead
 -- MARKER     the key of the marker
--- QUIET_US   how long to cast no vote if the marker is of another start, or there is none
--- TRUSTING   whether a server without a marker is new, and has nothing to forget
+-- QUIET_US   how long at the most it casts no vote, once it belongs to the set
 -- KEPT_MS    when the server may clear a record away, in ms from its last use: a day after any lease
 -- RECORD     the pattern of a record, with all its parts
 --
 -- The last arguments of each call say when it was sent, and over which connection:
 -- ARGV[#ARGV - 1]  the client's time of day then, in us
--- ARGV[#ARGV]      "RUN_ID MAX_TTL_US AHEAD_US ", with the run id that the connection's greeting gave, and
---                  the longest TTL that any client may use: all clients have to agree on the last two.
---                  Behind it the word that a server without a marker has given, if it has
+-- ARGV[#ARGV]      "formed RUN_ID DIGEST ", as the marker of a server begins that votes: with the run id that
+--                  the connection's greeting gave, and the digest of what all clients have to agree on,
+--                  the set of nodes and the settings that their promises rest on
 --
 -- Why it holds: a record of A's last request, sent at p by A's clock, ends at p - behind + TTL or later
 -- by this server's. Whoever replaces it asked at q, and q + ahead is later than that. So q is later than
@@ -59,53 +58,40 @@ local function clock_refusal()
   end
 end
 
--- From when on this start of the server casts votes; and for clients with which settings, if those are
--- others than this client's. A start that is new here begins now, and is written down unless this is
--- only a look.
---
--- A server without a marker was emptied, and this request may be older than that: held up on its way, and
--- let in by a clock that is behind. So it only leaves a word there, "?WORD" in place of FROM_US. Whoever
--- repeats the word has sent his request after it: only by such a one the time without votes begins.
--- Returns the word besides, if it is to be repeated.
-local function voting(looking)
-  local id, marker = ARGV[#ARGV], redis.call('GET', MARKER)
-  if marker and marker:sub(1, #id) == id then
-    local from = tonumber(marker:sub(#id + 1))
-    if from then
-      return from
-    end
+-- How this server stands to the client's set of nodes, and its marker:
+--   'votes'
+--   'quiet'  it carries no set, or has not carried ours for long enough: what it was granted and forgotten
+--            may count yet
+--   'other'  it belongs to another set, or ours was replaced
+local function standing()
+  local id, marker = ARGV[#ARGV], redis.call('GET', MARKER) or ''
+  if marker:sub(1, #id) == id and (tonumber(marker:sub(#id + 1, #id + 16)) or now() + 1) <= now() then
+    return 'votes', marker
   end
-  local run, settings, repeated = id:match('^(%S+) (%d+ %d+) (%d*)$')
-  local old_run, old_settings, old_from = (marker or ''):match('^(%S+) (%d+ %d+) (%??%d+)$')
-  local word = old_run == run and old_from:match('^%?(%d+)$')
-  local others = old_settings ~= settings and old_settings or nil
-  if old_run == run and not word then
-    return tonumber(old_from), others
+  local state, set = marker:match('^(%l+) %S+ (%S+) ')
+  if marker == '' or state == 'blank' or state ~= 'closed' and set == id:match('(%S+) $') then
+    return 'quiet', marker
   end
-  local quiet_us = QUIET_US
-  if old_settings then
-    -- What others may have been granted counts, though it lasts longer than ours may.
-    local max, old_max = settings:match('^%d+'), old_settings:match('^%d+')
-    quiet_us = quiet_us + math.max(0, tonumber(old_max) - tonumber(max))
-  elseif TRUSTING then
-    quiet_us = 0
-  end
-  local from = now() + quiet_us
-  if not old_run and quiet_us > 0 then
-    word = now_us()
-  elseif word == repeated then
-    word = nil
-  end
-  if not looking then
-    local begins = word and '?' .. word or digits(from)
-    redis.call('SET', MARKER, run .. ' ' .. (old_settings or settings) .. ' ' .. begins)
-  end
-  return from, others, word or nil
+  return 'other', marker
 end
 
--- For how long it casts no vote.
+-- For how long it casts no vote, as far as it is known.
 local function quarantine_ms()
-  return math.ceil(math.max(0, voting(true) - now()) / 1000)
+  local state, marker = standing()
+  if state == 'votes' then
+    return 0
+  end
+  local id = ARGV[#ARGV]
+  local from = marker:sub(1, #id) == id and tonumber(marker:sub(#id + 1, #id + 16))
+  return math.ceil((from and from - now() or QUIET_US) / 1000)
+end
+
+-- Is this server of the client's set, so that what it holds there counts? Nothing, or the refusal.
+local function set_refusal()
+  local state, marker = standing()
+  if state == 'other' then
+    return {'MARKER', marker, now_us()}
+  end
 end
 
 -- May the node vote? Nothing, or the refusal.
@@ -114,24 +100,16 @@ local function vote_refusal()
   if refusal then
     return refusal
   end
-  local from, others, word = voting()
-  if others then
-    return {'SETTINGS', others}
-  end
-  if now() < from then
-    return {'QUARANTINE', digits(from - now()), word or ''}
+  local state, marker = standing()
+  if state ~= 'votes' then
+    return {'MARKER', marker, now_us()}
   end
 end
 
 -- A release has no vote of its own to cast. But whom it passes the lock on to gets one, and none is cast by
--- a clock that cannot be relied upon. Nor does the time without votes begin with it: it is sent again after
--- a reconnection, and may so be older than this start of the server.
+-- a clock that cannot be relied upon.
 local function may_pass_on()
-  if clock_refusal() then
-    return false
-  end
-  local from, others = voting(true)
-  return not others and now() >= from
+  return not clock_refusal() and standing() == 'votes'
 end
 
 -- What lies on the server, of the one lock that the script is about.
@@ -252,8 +230,7 @@ local function heal(lock, token, ttl_ms, least)
   if owner ~= '' and is_live() or number > least then
     return -1
   end
-  local from = voting()
-  if now() >= from then
+  if standing() ~= 'quiet' then
     return -1
   end
   number, expiry, owner = least, 0, token

@@ -1,0 +1,317 @@
+//! Brings the nodes to carry the set that this client was given.
+//!
+//! Nobody is asked for it on the way of a lock. A node that casts no vote says so in its greeting or in its
+//! answer, and one task per locker then looks at all nodes and does what the rules allow
+//! ([`next_membership_step`]). It ends when all nodes vote, or when nothing can be done for now.
+//!
+//! What is written rests on what was read on *all* nodes, which may change meanwhile. So every write carries the
+//! time of day from before the first look, and a node refuses it when that is too long ago: no write takes effect
+//! later than the clock window after the look that it rests on. Two such times are shorter than a quarantine.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::core::Core;
+use crate::locked::locked;
+use crate::name::Name;
+use crate::node::{
+    Answer, Call, Failure, FailureKind, Mark, Marker, MarkerState, Members, Node, Request, Round,
+    Verb, Writes,
+};
+use crate::runtime::{Moment, Runtime, random_u64, wall_us};
+use quorlock_protocol::{Carries, MembershipStep, Quorum, next_membership_step};
+
+/// From one attempt that came to nothing to the next.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// So many steps in a row are taken at the most: no set needs more, unless others change it as well.
+const MOST_STEPS: usize = 8;
+
+/// What is known of one node: its marker, or why it is not known. `None` inside if nodes of its kind have none.
+pub(crate) type Known = Result<Option<Marker>, Failure>;
+
+/// The markers of some nodes, as they were found.
+pub(crate) struct Looked {
+    pub(crate) known: Vec<Known>,
+    /// The time of day before the first of them was asked.
+    wall_us: u64,
+}
+
+impl Looked {
+    /// Looks at the markers of all nodes.
+    pub(crate) async fn at(nodes: &[Arc<dyn Node>], runtime: &dyn Runtime) -> Self {
+        let wall_us = wall_us(runtime);
+        let marks = nodes.iter().map(|_| None).collect();
+        let known = MarkerRound::ask(nodes, runtime, wall_us, marks, |_| true).await;
+        let known = known.into_iter().map(|known| known.unwrap_or_else(|| Err(Failure::closed())));
+        Self { known: known.collect(), wall_us }
+    }
+
+    /// Has those nodes write a mark for which there is one. What is known of the others is left as it is.
+    pub(crate) async fn mark(
+        &mut self,
+        nodes: &[Arc<dyn Node>],
+        runtime: &dyn Runtime,
+        marks: Vec<Option<Mark>>,
+    ) {
+        let asked: Vec<bool> = marks.iter().map(Option::is_some).collect();
+        let answers =
+            MarkerRound::ask(nodes, runtime, self.wall_us, marks, |node| asked[node]).await;
+        for (known, answer) in self.known.iter_mut().zip(answers) {
+            if let Some(answer) = answer {
+                *known = answer;
+            }
+        }
+    }
+}
+
+/// Asks nodes for their markers, or to change them.
+struct MarkerRound {
+    name: Name,
+    sent: Moment,
+    wall_us: u64,
+    /// What each node is asked to write; `None` for a look.
+    marks: Vec<Option<Mark>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    known: Vec<Option<Known>>,
+    waker: Option<Waker>,
+}
+
+impl MarkerRound {
+    async fn ask(
+        nodes: &[Arc<dyn Node>],
+        runtime: &dyn Runtime,
+        wall_us: u64,
+        marks: Vec<Option<Mark>>,
+        asked: impl Fn(usize) -> bool,
+    ) -> Vec<Option<Known>> {
+        let known = vec![None; nodes.len()];
+        let round = Arc::new(Self {
+            name: Name::of_no_lock(),
+            sent: runtime.now(),
+            wall_us,
+            marks,
+            state: Mutex::new(State { known, waker: None }),
+        });
+        for (index, node) in nodes.iter().enumerate().filter(|(index, _)| asked(*index)) {
+            node.submit(Call::new(Arc::clone(&round) as Arc<dyn Round>, index));
+        }
+        poll_fn(|cx| round.poll(cx, &asked)).await
+    }
+
+    fn poll(
+        &self,
+        cx: &mut Context<'_>,
+        asked: impl Fn(usize) -> bool,
+    ) -> Poll<Vec<Option<Known>>> {
+        let mut state = locked(&self.state);
+        let all =
+            state.known.iter().enumerate().all(|(node, known)| known.is_some() || !asked(node));
+        if all {
+            return Poll::Ready(std::mem::take(&mut state.known));
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn take_in(&self, node: usize, known: Known) {
+        let waker = {
+            let mut state = locked(&self.state);
+            if let Some(place) = state.known.get_mut(node) {
+                *place = Some(known);
+            }
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Round for MarkerRound {
+    fn request(&self, node: usize) -> Request<'_> {
+        let Self { name, sent, wall_us, .. } = self;
+        let verb = match self.marks.get(node) {
+            Some(Some(mark)) => Verb::Mark(mark),
+            _ => Verb::Look,
+        };
+        Request { name, sent: *sent, wall_us: *wall_us, verb }
+    }
+
+    fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        self.take_in(
+            node,
+            match answer {
+                Answer::Marker(marker) => Ok(marker),
+                Answer::Failed(failure) => Err(failure),
+                _ => Err(Failure::new(FailureKind::Broken, "answered a look with a vote")),
+            },
+        );
+    }
+
+    fn overdue(self: Arc<Self>, node: usize, why: Failure) {
+        self.take_in(node, Err(why));
+    }
+}
+
+/// What came of an attempt to bring all nodes to carry a set.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// All of them carry it, and vote now or by themselves after a while.
+    Yes,
+    /// After so long something can be done.
+    After(Duration),
+    /// Not while some of them cannot be asked, or carry another set.
+    No,
+}
+
+/// The nodes of a set, and what they are to agree on.
+pub(crate) struct Set<'a> {
+    pub(crate) nodes: &'a [Arc<dyn Node>],
+    pub(crate) members: &'a Members,
+    pub(crate) quorum: Quorum,
+    pub(crate) runtime: &'a dyn Runtime,
+    /// Whether a node without a marker is new, and has nothing to forget.
+    pub(crate) trusting: bool,
+    /// How many members of the set before, which are not in this one, are known to be closed in its favour.
+    pub(crate) closed_elsewhere: usize,
+}
+
+impl Set<'_> {
+    /// Looks at all nodes, and does what can be done at once.
+    pub(crate) async fn settle(&self) -> (Settled, Vec<Known>) {
+        let mut looked = Looked::at(self.nodes, self.runtime).await;
+        for _ in 0..MOST_STEPS {
+            let marks = self.marks(&looked.known);
+            if marks.iter().all(Option::is_none) {
+                break;
+            }
+            looked.mark(self.nodes, self.runtime, marks).await;
+        }
+        (self.settled(&looked.known), looked.known)
+    }
+
+    fn carries(&self, known: &Known) -> Option<Carries> {
+        match known {
+            Ok(Some(marker)) => Some(marker.carries(self.members)),
+            // It votes for everybody.
+            Ok(None) => Some(Carries::Formed { due: true }),
+            Err(_) => None,
+        }
+    }
+
+    /// What each node is to write next.
+    fn marks(&self, known: &[Known]) -> Vec<Option<Mark>> {
+        let carries: Vec<_> = known.iter().map(|known| self.carries(known)).collect();
+        let step = next_membership_step(self.quorum, &carries, self.closed_elsewhere);
+        let writes = |node: usize, marker: &Marker| {
+            let is_new = matches!(marker.state, MarkerState::Absent | MarkerState::Blank);
+            if self.trusting && is_new {
+                return Some(Writes::Formed(self.members.clone()));
+            }
+            if marker.state == MarkerState::Absent {
+                // First of all it gets something by which it is known if it is emptied again.
+                return Some(Writes::Blank);
+            }
+            let (step, nodes) = step?;
+            nodes.contains(node).then(|| match step {
+                MembershipStep::Form => Writes::Forming(self.members.clone()),
+                MembershipStep::Complete => Writes::Formed(self.members.clone()),
+                MembershipStep::TakeBack => Writes::TakenBack(self.members.clone()),
+            })
+        };
+        let mark = |(node, known): (usize, &Known)| {
+            let Ok(Some(marker)) = known else { return None };
+            let writes = writes(node, marker)?;
+            let (seen, nonce) = (marker.instance.clone(), random_u64(self.runtime));
+            Some(Mark { seen, writes, nonce })
+        };
+        known.iter().enumerate().map(mark).collect()
+    }
+
+    fn settled(&self, known: &[Known]) -> Settled {
+        let carries: Vec<_> = known.iter().map(|known| self.carries(known)).collect();
+        if carries.iter().all(|carries| matches!(carries, Some(Carries::Formed { .. }))) {
+            return Settled::Yes;
+        }
+        let carried = |carries: &Option<Carries>| {
+            matches!(carries, Some(Carries::Formed { .. } | Carries::Forming { .. }))
+        };
+        if !carries.iter().all(carried) {
+            return Settled::No;
+        }
+        let forming = |marker: &&Marker| marker.state == MarkerState::Forming;
+        let left = known.iter().flatten().flatten().filter(forming).map(|marker| marker.left);
+        Settled::After(left.max().unwrap_or_default())
+    }
+}
+
+/// The task that does it, of which there is one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Settling {
+    running: AtomicBool,
+    /// Somebody asked for it since it last looked.
+    asked: AtomicBool,
+}
+
+impl Settling {
+    /// Whether some node has said that it does not vote.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.running.load(Ordering::Acquire)
+    }
+}
+
+impl Core {
+    /// Some node casts no vote: sees to it in the background, unless that is done already.
+    pub(crate) fn see_to_membership(&self) {
+        self.settling.asked.store(true, Ordering::Release);
+        if !self.settling.running.swap(true, Ordering::AcqRel) {
+            self.runtime.spawn(Box::pin(see_to_it(Weak::clone(&self.this))));
+        }
+    }
+
+    /// Does what can be done at once.
+    pub(crate) async fn settle(&self) -> Settled {
+        self.settling.asked.store(false, Ordering::Release);
+        let set = Set {
+            nodes: &self.nodes,
+            members: &self.members,
+            quorum: self.quorum,
+            runtime: &*self.runtime,
+            trusting: self.settings.trust_new_nodes,
+            closed_elsewhere: 0,
+        };
+        set.settle().await.0
+    }
+}
+
+async fn see_to_it(core: Weak<Core>) {
+    loop {
+        let Some(strong) = core.upgrade() else { return };
+        let settled = strong.settle().await;
+        let pause = match settled {
+            Settled::After(left) => left.max(PAUSE),
+            Settled::Yes | Settled::No => PAUSE,
+        };
+        // Whoever holds the locker may drop it meanwhile.
+        let rest = strong.runtime.sleep(pause);
+        drop(strong);
+        rest.await;
+        if matches!(settled, Settled::After(_)) {
+            continue;
+        }
+        let Some(strong) = core.upgrade() else { return };
+        strong.settling.running.store(false, Ordering::Release);
+        // Who came in between has found it running, and left it to this.
+        let asked = strong.settling.asked.load(Ordering::Acquire);
+        if !asked || strong.settling.running.swap(true, Ordering::AcqRel) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,503 @@
+//! The set of nodes: what each of them says of it, and changing it.
+//!
+//! ```text
+//!   {a, b, c}                                               {a, b, d}
+//!   open ──▶ a, b and c are closed: they refuse it for good ──▶ a, b and d carry it ── quarantine ──▶ votes
+//!            nobody gets a lock from here ─────────────────────────────────────────────▶ to here
+//! ```
+//!
+//! At no point two sets vote, so that killing a change anywhere is safe; running it again completes it.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::Error;
+use crate::drive::{Known, Looked, Set, Settled};
+use crate::node::{
+    self, ClosedFor, Failure, FailureKind, Mark, Marker, MarkerState, Members, Node, Setting,
+    Writes,
+};
+use crate::runtime::random_u64;
+use quorlock_protocol::Carries;
+
+/// A set of nodes, from [`Builder::members`](crate::Builder::members).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct MemberReport {
+    /// What its nodes are called, in order: where they are, or the `name` in their URL.
+    pub members: Vec<String>,
+    /// How many of them have to vote for a lock.
+    pub needed: usize,
+    /// How each of them stands to it.
+    pub nodes: Vec<MemberStatus>,
+}
+
+impl MemberReport {
+    /// How many of the nodes vote.
+    #[must_use]
+    pub fn voting(&self) -> usize {
+        let votes = |node: &&MemberStatus| {
+            matches!(node.state, MemberState::Votes | MemberState::WithoutMarker)
+        };
+        self.nodes.iter().filter(votes).count()
+    }
+}
+
+/// How one node stands to a set.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct MemberStatus {
+    /// Its address without secrets.
+    pub node: String,
+    /// What it is called in the set.
+    pub name: String,
+    /// How it stands to the set.
+    pub state: MemberState,
+}
+
+/// How a node stands to a set.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum MemberState {
+    /// It votes.
+    Votes,
+    /// Nodes of this kind have no marker, and vote for everybody.
+    WithoutMarker,
+    /// It was started or emptied, and votes after so long.
+    Quarantined(Duration),
+    /// The set is new, or all of its nodes have forgotten something. They vote once all of them carry it, after
+    /// so long at the earliest.
+    Forming(Duration),
+    /// It carries no set: it is new, or was emptied.
+    New,
+    /// It was started again, and nobody has asked it since.
+    Restarted,
+    /// The set was replaced, and this node does not serve it any more.
+    Closed {
+        /// By this one.
+        successor: Vec<String>,
+    },
+    /// It belongs to another set, or serves clients with other settings: why nobody gets its vote.
+    Other(String),
+    /// It cannot be asked.
+    Failed(Failure),
+}
+
+/// A change of a set by one node.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemberChange {
+    /// The node behind this URL is added.
+    Add(String),
+    /// This member is removed: its name in the set, or its URL.
+    Remove(String),
+    /// This member, by its name or URL, gives its place to the node behind the other URL.
+    Replace {
+        /// Its name in the set, or its URL.
+        old: String,
+        /// The URL of the new one.
+        new: String,
+    },
+}
+
+/// What came of a change, from [`Builder::change_members`](crate::Builder::change_members).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Changed {
+    /// The new set.
+    pub report: MemberReport,
+    /// How far it is.
+    pub progress: Progress,
+}
+
+/// How far a change is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// The new set votes.
+    Done,
+    /// All of its nodes carry it. Run the change again after so long, or leave it to its clients.
+    Forming(Duration),
+    /// Some of its nodes cannot be asked. Run the change again when they can.
+    Interrupted,
+}
+
+/// The nodes behind some URLs.
+struct Nodes<'a> {
+    nodes: Vec<Arc<dyn Node>>,
+    setting: &'a Setting,
+}
+
+impl<'a> Nodes<'a> {
+    /// Connects to those that can be reached in time.
+    async fn open(
+        urls: &[String],
+        own: &[Arc<dyn Node>],
+        setting: &'a Setting,
+    ) -> Result<Self, Error> {
+        let mut nodes = node::open_with(urls, setting)?;
+        nodes.extend(own.iter().cloned());
+        {
+            let mut waiting: Vec<_> = nodes.iter().map(|node| Some(node.ready())).collect();
+            let mut end = setting.runtime.sleep(2 * setting.settings.connect_limit);
+            poll_fn(|cx| {
+                for slot in &mut waiting {
+                    if slot.as_mut().is_some_and(|ready| ready.as_mut().poll(cx).is_ready()) {
+                        *slot = None;
+                    }
+                }
+                if waiting.iter().all(Option::is_none) {
+                    return Poll::Ready(());
+                }
+                end.as_mut().poll(cx)
+            })
+            .await;
+        }
+        Ok(Self { nodes, setting })
+    }
+
+    async fn look(&self) -> Looked {
+        Looked::at(&self.nodes, &*self.setting.runtime).await
+    }
+}
+
+/// What each node says of the set, and nothing is changed.
+pub(crate) async fn members(
+    urls: &[String],
+    own: &[Arc<dyn Node>],
+    setting: &Setting,
+) -> Result<MemberReport, Error> {
+    let nodes = Nodes::open(urls, own, setting).await?;
+    let looked = nodes.look().await;
+    report(&nodes.nodes, &looked.known, &names(urls, own)?, &setting.members)
+}
+
+fn names(urls: &[String], own: &[Arc<dyn Node>]) -> Result<Vec<String>, Error> {
+    let named = urls.iter().enumerate().map(|(index, url)| node::member(index, url));
+    named.chain(own.iter().map(|node| Ok(node.label().to_owned()))).collect()
+}
+
+fn report(
+    nodes: &[Arc<dyn Node>],
+    known: &[Known],
+    names: &[String],
+    members: &Members,
+) -> Result<MemberReport, Error> {
+    let mut found = Vec::new();
+    for ((node, known), name) in nodes.iter().zip(known).zip(names) {
+        if let Err(failure) = known
+            && failure.kind() == FailureKind::Duplicate
+        {
+            return Err(Error::duplicate(node.label(), failure));
+        }
+        let (node, name) = (node.label().to_owned(), name.clone());
+        found.push(MemberStatus { node, name, state: state(known, members) });
+    }
+    let (members, needed) = (members.names().to_vec(), members.quorum().enough());
+    Ok(MemberReport { members, needed, nodes: found })
+}
+
+fn state(known: &Known, members: &Members) -> MemberState {
+    let marker = match known {
+        Ok(Some(marker)) => marker,
+        Ok(None) => return MemberState::WithoutMarker,
+        Err(failure) => return MemberState::Failed(failure.clone()),
+    };
+    match marker.carries(members) {
+        Carries::Formed { due: true } => MemberState::Votes,
+        Carries::Formed { .. } => MemberState::Quarantined(marker.left),
+        Carries::Forming { .. } => MemberState::Forming(marker.left),
+        Carries::Closed { .. } => MemberState::New,
+        Carries::Nothing if marker.members.is_some() => MemberState::Restarted,
+        Carries::Nothing => MemberState::New,
+        Carries::Another if marker.is_closed_for(members) => {
+            let successor = marker.members.as_ref().map(|members| members.names().to_vec());
+            MemberState::Closed { successor: successor.unwrap_or_default() }
+        }
+        Carries::Another => MemberState::Other(marker.of_another_set(members)),
+    }
+}
+
+/// A change that was asked for, in full.
+struct Plan {
+    /// All nodes of both sets: those of the new one first.
+    urls: Vec<String>,
+    names: Vec<String>,
+    /// How many of them are in the new set.
+    new_count: usize,
+    /// The members of the old set among them.
+    old: Vec<usize>,
+    /// The one that leaves, and the one that joins.
+    leaves: Option<usize>,
+    joins: Option<usize>,
+}
+
+impl Plan {
+    fn new(urls: &[String], change: &MemberChange) -> Result<Self, Error> {
+        let mut names = names(urls, &[])?;
+        let mut urls = urls.to_vec();
+        let (leaving, joining) = match change {
+            MemberChange::Add(new) => (None, Some(new)),
+            MemberChange::Remove(old) => (Some(old), None),
+            MemberChange::Replace { old, new } => (Some(old), Some(new)),
+        };
+        let left = leaving.map(|old| position(&names, old)).transpose()?;
+        let left = left.map(|index| (urls.remove(index), names.remove(index)));
+        if let Some(new) = joining {
+            let name = node::member(urls.len(), new)?;
+            let known = names.contains(&name) || left.as_ref().is_some_and(|(_, old)| *old == name);
+            if known {
+                return Err(Error::misuse(
+                    format!("{name} is a member of the set already"),
+                    "name a node that is not, or leave the set as it is",
+                ));
+            }
+            urls.push(new.clone());
+            names.push(name);
+        }
+        let new_count = urls.len();
+        if new_count == 0 {
+            return Err(Error::misuse("the last member is to be removed", "replace it instead"));
+        }
+        let joins = joining.map(|_| new_count - 1);
+        let leaves = left.map(|(url, name)| {
+            urls.push(url);
+            names.push(name);
+            new_count
+        });
+        let old = (0..urls.len()).filter(|index| Some(*index) != joins).collect();
+        Ok(Self { urls, names, new_count, old, leaves, joins })
+    }
+}
+
+/// Which member it is, by its name or URL.
+fn position(names: &[String], old: &str) -> Result<usize, Error> {
+    let by_url = node::member(0, old).ok();
+    let is = |name: &String| name == old || Some(name) == by_url.as_ref();
+    names.iter().position(is).ok_or_else(|| {
+        let shown = by_url.unwrap_or_else(|| "what was named".to_owned());
+        Error::misuse(
+            format!("{shown} is not a member of the set {}", names.join(", ")),
+            "name one of them",
+        )
+    })
+}
+
+/// How a member of the old set stands to a change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    /// It still carries the old set, or would carry it again; `formed` if it is known to.
+    Open {
+        formed: bool,
+    },
+    /// It was closed, or carries the new set.
+    Over,
+    /// It carries no set, and knows of none.
+    Free,
+    Unknown,
+}
+
+fn stands(known: &Known, old: &Members, new: &Members) -> Result<Stands, String> {
+    let Ok(marker) = known else { return Ok(Stands::Unknown) };
+    let Some(marker) = marker else { return Ok(Stands::Over) };
+    let of = |members: &Members| marker.members.as_ref().is_some_and(|it| it == members);
+    match marker.state {
+        MarkerState::Absent | MarkerState::Blank => Ok(Stands::Free),
+        _ if of(new) => Ok(Stands::Over),
+        MarkerState::Forming | MarkerState::Formed if of(old) => {
+            Ok(Stands::Open { formed: marker.state == MarkerState::Formed && !marker.restarted })
+        }
+        _ => Err(marker.of_another_set(old)),
+    }
+}
+
+/// Takes a change as far as it goes at once.
+pub(crate) async fn change(
+    urls: &[String],
+    setting: &Setting,
+    change: &MemberChange,
+    gone: bool,
+) -> Result<Changed, Error> {
+    let plan = Plan::new(urls, change)?;
+    let old = &setting.members;
+    let new_names = plan.names[..plan.new_count].to_vec();
+    let new = Members::new(new_names, old.max_ttl(), old.clock_ahead());
+    let new_setting = Setting { members: new.clone(), servers: Arc::default(), ..setting.clone() };
+    let nodes = Nodes::open(&plan.urls, &[], &new_setting).await?;
+    let mut looked = nodes.look().await;
+    check(&plan, &nodes.nodes, &looked.known, old, &new, gone)?;
+    close(&plan, &nodes, &mut looked, old, &new).await?;
+    let (new_nodes, _) = nodes.nodes.split_at(plan.new_count);
+    // By now the one that leaves is closed, or gone on somebody's word.
+    let closed_elsewhere = usize::from(plan.leaves.is_some());
+    let set = Set { closed_elsewhere, trusting: false, ..new_setting.set(new_nodes) };
+    let (settled, known) = set.settle().await;
+    let report = report(new_nodes, &known, &plan.names, &new)?;
+    let progress = match settled {
+        Settled::Yes => Progress::Done,
+        Settled::After(left) => Progress::Forming(left),
+        Settled::No => Progress::Interrupted,
+    };
+    Ok(Changed { report, progress })
+}
+
+/// Refuses a change that would not come to its end, before anything is changed.
+fn check(
+    plan: &Plan,
+    nodes: &[Arc<dyn Node>],
+    known: &[Known],
+    old: &Members,
+    new: &Members,
+    gone: bool,
+) -> Result<(), Error> {
+    let refuse = |index: usize, why: &str, remedy: &str| {
+        Err(Error::misuse(format!("node {} {why}", nodes[index].label()), remedy))
+    };
+    let (mut evidence, mut begun) = (0, false);
+    for &index in &plan.old {
+        match stands(&known[index], old, new) {
+            Ok(Stands::Over) => (evidence, begun) = (evidence + 1, true),
+            Ok(Stands::Open { formed: true }) => evidence += 1,
+            Ok(_) => {}
+            Err(why) => {
+                return refuse(index, &why, "complete the change that was begun, or name that set");
+            }
+        }
+    }
+    if let Some(Ok(Some(marker))) = plan.joins.map(|index| &known[index])
+        && marker.carries(new) == Carries::Another
+    {
+        let index = plan.joins.unwrap_or_default();
+        let why = marker.of_another_set(new);
+        let why = why.rsplit_once("; ").map_or(why.as_str(), |(why, _)| why);
+        return refuse(index, why, "use a new node, or one that was emptied and has no clients");
+    }
+    let unknown = |index: usize| matches!(known[index], Err(_));
+    let why = |index: usize| match &known[index] {
+        Err(failure) => format!("cannot be asked: {failure}"),
+        Ok(_) => String::new(),
+    };
+    if let Some(index) = plan.leaves.filter(|index| unknown(*index) && !gone) {
+        return refuse(
+            index,
+            &why(index),
+            "bring it up, or say --gone if it never comes back with what it knows",
+        );
+    }
+    if !begun && let Some(index) = (0..plan.new_count).find(|index| unknown(*index)) {
+        return refuse(index, &why(index), "bring it up first: nothing was changed");
+    }
+    let needed = old.quorum().enough();
+    if evidence < needed {
+        return Err(Error::misuse(
+            format!(
+                "{evidence} of the {} nodes of the set {old} vote for it, and {needed} are needed to \
+                 change it",
+                old.names().len()
+            ),
+            "wait until they do (quorlock nodes), or if none of them is used yet, run quorlock init \
+             with the new list",
+        ));
+    }
+    Ok(())
+}
+
+/// Closes all members of the old set that can be asked.
+async fn close(
+    plan: &Plan,
+    nodes: &Nodes<'_>,
+    looked: &mut Looked,
+    old: &Members,
+    new: &Members,
+) -> Result<(), Error> {
+    let runtime = &*nodes.setting.runtime;
+    let closed_for = ClosedFor { digest: old.digest().to_owned(), members: old.names().len() };
+    let mark = |marker: &Marker| Mark {
+        seen: marker.instance.clone(),
+        writes: Writes::Closed { closed_for: closed_for.clone(), successor: new.clone() },
+        nonce: random_u64(runtime),
+    };
+    let marks = looked.known.iter().enumerate().map(|(index, known)| {
+        let open = matches!(stands(known, old, new), Ok(Stands::Open { .. }));
+        match known {
+            Ok(Some(marker)) if open && plan.old.contains(&index) => Some(mark(marker)),
+            _ => None,
+        }
+    });
+    let marks: Vec<_> = marks.collect();
+    if marks.iter().any(Option::is_some) {
+        looked.mark(&nodes.nodes, runtime, marks).await;
+    }
+    for &index in &plan.old {
+        if matches!(stands(&looked.known[index], old, new), Ok(Stands::Open { .. })) {
+            return Err(Error::misuse(
+                format!("node {} was changed by somebody else", nodes.nodes[index].label()),
+                "run it again",
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl std::fmt::Debug for MemberChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the URLs: they may hold passwords.
+        f.write_str(match self {
+            Self::Add(_) => "Add",
+            Self::Remove(_) => "Remove",
+            Self::Replace { .. } => "Replace",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(change: &MemberChange) -> Result<Plan, Error> {
+        let urls = ["redis://a", "redis://b", "redis://c"].map(str::to_owned);
+        Plan::new(&urls, change)
+    }
+
+    #[test]
+    fn a_change_is_of_one_member() {
+        let new = || "redis://u:secret@d".to_owned();
+        let replaced =
+            plan(&MemberChange::Replace { old: "b:6379".to_owned(), new: new() }).unwrap();
+        assert_eq!(replaced.names, ["a:6379", "c:6379", "d:6379", "b:6379"]);
+        assert_eq!((replaced.new_count, replaced.joins, replaced.leaves), (3, Some(2), Some(3)));
+        assert_eq!(replaced.old, [0, 1, 3]);
+        let added = plan(&MemberChange::Add(new())).unwrap();
+        assert_eq!(added.names, ["a:6379", "b:6379", "c:6379", "d:6379"]);
+        assert_eq!((added.new_count, added.joins, added.leaves), (4, Some(3), None));
+        assert_eq!(added.old, [0, 1, 2]);
+        let removed = plan(&MemberChange::Remove("redis://c".to_owned())).unwrap();
+        assert_eq!(removed.names, ["a:6379", "b:6379", "c:6379"]);
+        assert_eq!((removed.new_count, removed.joins, removed.leaves), (2, None, Some(2)));
+        assert_eq!(removed.old, [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_change_that_makes_no_sense_says_what_is_there() {
+        for (change, says) in [
+            (
+                MemberChange::Add("redis://x:p@b".to_owned()),
+                "b:6379 is a member of the set already",
+            ),
+            (
+                MemberChange::Remove("redis://d".to_owned()),
+                "d:6379 is not a member of the set a:6379",
+            ),
+            (MemberChange::Remove("nonsense".to_owned()), "what was named is not a member"),
+        ] {
+            let error = plan(&change).err().expect("refused").to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        let one = ["redis://a".to_owned()];
+        let error = Plan::new(&one, &MemberChange::Remove("a:6379".to_owned())).err();
+        assert!(error.is_some_and(|error| error.to_string().contains("replace it instead")));
+        assert_eq!(format!("{:?}", MemberChange::Add("redis://:secret@a".to_owned())), "Add");
+    }
+}
