@@ -25,7 +25,9 @@ pub enum Carries {
     Nothing,
     /// It carried another set, and was closed in favour of this one.
     Closed {
-        /// How many members that other set has.
+        /// What tells that other set from others.
+        set: u64,
+        /// How many members it has.
         of: usize,
     },
     /// It carries this set, which has not formed yet.
@@ -55,9 +57,8 @@ pub enum MembershipStep {
 
 /// The next step by what is known of each member, and the nodes that have to take it.
 ///
-/// `closed_elsewhere` is how many members of the set before, which are not in this one, are known to be closed
-/// in its favour. Only a quorum of that set lets this one form: two changes of one set at once cannot both
-/// have that.
+/// `former` is what is known of nodes that are not in this set, but in one that it replaces. Only a quorum of that,
+/// closed in favour of this one, lets it form: two changes of one set at once cannot both have that.
 ///
 /// `None` if there is nothing to do, or nothing can be done: members are not known, or carry another set, or
 /// their quarantine is not over.
@@ -65,7 +66,7 @@ pub enum MembershipStep {
 pub fn next_membership_step(
     quorum: Quorum,
     members: &[Option<Carries>],
-    closed_elsewhere: usize,
+    former: &[Carries],
 ) -> Option<(MembershipStep, NodeSet)> {
     let those = |is: fn(Carries) -> bool| {
         let mut nodes = NodeSet::EMPTY;
@@ -87,12 +88,7 @@ pub fn next_membership_step(
         return None;
     }
     if !free.is_empty() {
-        let before = members.iter().flatten().map(|carries| match carries {
-            Carries::Closed { of } => *of,
-            _ => 0,
-        });
-        let enough = before.max().filter(|of| *of > 0).map_or(0, |of| of / 2 + 1);
-        let begins = !carried.is_empty() || closed.len() + closed_elsewhere >= enough;
+        let begins = !carried.is_empty() || closed.is_empty() || is_replaced(members, former);
         return if begins { found(MembershipStep::Form, free) } else { None };
     }
     let due =
@@ -101,6 +97,15 @@ pub fn next_membership_step(
         return None;
     }
     found(MembershipStep::Complete, forming)
+}
+
+/// Whether a quorum of one set is closed in favour of this one.
+fn is_replaced(members: &[Option<Carries>], former: &[Carries]) -> bool {
+    let all = || members.iter().flatten().chain(former);
+    all().any(|closed| {
+        let Carries::Closed { of, .. } = closed else { return false };
+        all().filter(|other| *other == closed).count() > of / 2
+    })
 }
 
 #[cfg(test)]
@@ -115,15 +120,15 @@ mod tests {
     const OTHER: Option<Carries> = Some(Carries::Another);
 
     fn step(members: &[Option<Carries>]) -> Option<(MembershipStep, Vec<usize>)> {
-        step_beside(members, 0)
+        step_beside(members, &[])
     }
 
     fn step_beside(
         members: &[Option<Carries>],
-        closed_elsewhere: usize,
+        former: &[Carries],
     ) -> Option<(MembershipStep, Vec<usize>)> {
         let quorum = Quorum::of(members.len()).expect("a few");
-        let (step, nodes) = next_membership_step(quorum, members, closed_elsewhere)?;
+        let (step, nodes) = next_membership_step(quorum, members, former)?;
         Some((step, (0..members.len()).filter(|node| nodes.contains(*node)).collect()))
     }
 
@@ -157,13 +162,16 @@ mod tests {
     #[test]
     fn a_set_follows_another_of_which_a_quorum_is_closed() {
         use MembershipStep::{Form, TakeBack};
-        let closed = |of| Some(Carries::Closed { of });
+        let of_set = |set, of| Carries::Closed { set, of };
+        let closed = |of| Some(of_set(1, of));
         assert_eq!(step(&[closed(3), closed(3), FREE]), Some((Form, vec![0, 1, 2])));
         assert_eq!(step(&[closed(3), FREE, FREE]), None, "one of three");
-        assert_eq!(step_beside(&[closed(3), FREE, FREE], 1), Some((Form, vec![0, 1, 2])));
+        let with = |set| step_beside(&[closed(3), FREE, FREE], &[of_set(set, 3)]);
+        assert_eq!(with(1), Some((Form, vec![0, 1, 2])));
+        assert_eq!(with(2), None, "one of three each");
         assert_eq!(step(&[closed(3), NEW, FREE]), Some((Form, vec![0, 2])), "it had begun");
         assert_eq!(step(&[closed(2), FREE]), None, "one of two");
-        assert_eq!(step_beside(&[closed(2), FREE], 1), Some((Form, vec![0, 1])));
+        assert_eq!(step_beside(&[closed(2), FREE], &[of_set(1, 2)]), Some((Form, vec![0, 1])));
         assert_eq!(step(&[closed(1), FREE]), Some((Form, vec![0, 1])));
         assert_eq!(
             step(&[closed(5), closed(5), closed(5), closed(5)]),

@@ -331,14 +331,15 @@ pub(crate) async fn change(
     close(&plan, &nodes, &mut looked, old, &new).await?;
     let (new_nodes, _) = nodes.nodes.split_at(plan.new_count);
     // By now the one that leaves is closed, or gone on somebody's word.
-    let closed_elsewhere = usize::from(plan.leaves.is_some());
-    let set = Set { closed_elsewhere, trusting: false, ..new_setting.set(new_nodes) };
+    let left = plan.leaves.map(|_| ClosedFor::of(old).in_favour_of_another());
+    let former = left.as_slice();
+    let set = Set { former, trusting: false, ..new_setting.set(new_nodes) };
     let (settled, known) = set.settle().await;
     let report = report(new_nodes, &known, &plan.names, &new)?;
     let progress = match settled {
         Settled::Yes => Progress::Done,
         Settled::After(left) => Progress::Forming(left),
-        Settled::No => Progress::Interrupted,
+        Settled::Blocked | Settled::No => Progress::Interrupted,
     };
     Ok(Changed { report, progress })
 }

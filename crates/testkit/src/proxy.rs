@@ -25,6 +25,7 @@ use crate::connection::{Counts, Faults, Open, connect_through};
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
+    server: SocketAddr,
     counts: Arc<Counts>,
     /// `None` only while it is dropped.
     orders: Option<UnboundedSender<(Change, Ack<()>)>>,
@@ -66,7 +67,7 @@ impl Proxy {
                     .expect("the proxy listens");
             })
             .expect("the proxy thread starts");
-        Self { addr, counts, orders: Some(orders), thread: Some(thread) }
+        Self { addr, server, counts, orders: Some(orders), thread: Some(thread) }
     }
 
     /// Where clients connect.
@@ -75,10 +76,11 @@ impl Proxy {
         self.addr
     }
 
-    /// Where clients connect, as `redis://127.0.0.1:PORT`.
+    /// Where clients connect, as `redis://127.0.0.1:PORT?name=SERVER`: by its name it is the same node as the
+    /// server behind the proxy.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://{}", self.addr)
+        format!("redis://{}?name={}", self.addr, self.server)
     }
 
     /// Lets every byte, and the end of a connection, arrive this much later, each way.

@@ -178,7 +178,7 @@ fn a_slow_node_is_named() {
     let proxy = Proxy::in_front_of(nodes.0[2].addr());
     // Slow beside any machine that the tests may run on.
     proxy.delay(Duration::from_millis(150));
-    let urls = format!("{},{},redis://{}", nodes.0[0].url(), nodes.0[1].url(), proxy.addr());
+    let urls = format!("{},{},{}", nodes.0[0].url(), nodes.0[1].url(), proxy.url());
     let mut command = bench(&nodes, &["--time", "200ms"]);
     let found = measured(command.env("QUORLOCK_NODES", urls), 0);
     let slow = |index: usize| found["nodes"][index]["slow"].as_bool().expect("known");

@@ -27,6 +27,11 @@ use quorlock_protocol::{Carries, MembershipStep, Quorum, next_membership_step};
 /// From one attempt that came to nothing to the next.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// From one look to the next while nobody gets a lock, since a member that is needed cannot be asked.
+const RETRY: Duration = Duration::from_secs(1);
+
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+
 /// So many steps in a row are taken at the most: no set needs more, unless others change it as well.
 const MOST_STEPS: usize = 8;
 
@@ -167,7 +172,9 @@ pub(crate) enum Settled {
     Yes,
     /// After so long something can be done.
     After(Duration),
-    /// Not while some of them cannot be asked, or carry another set.
+    /// Not before a member can be asked that is needed.
+    Blocked,
+    /// Not while some of them carry another set; or those that cannot be asked are not needed.
     No,
 }
 
@@ -179,8 +186,8 @@ pub(crate) struct Set<'a> {
     pub(crate) runtime: &'a dyn Runtime,
     /// Whether a node without a marker is new, and has nothing to forget.
     pub(crate) trusting: bool,
-    /// How many members of the set before, which are not in this one, are known to be closed in its favour.
-    pub(crate) closed_elsewhere: usize,
+    /// What is known of nodes that are not in it, but in a set that it replaces.
+    pub(crate) former: &'a [Carries],
 }
 
 impl Set<'_> {
@@ -209,7 +216,7 @@ impl Set<'_> {
     /// What each node is to write next.
     fn marks(&self, known: &[Known]) -> Vec<Option<Mark>> {
         let carries: Vec<_> = known.iter().map(|known| self.carries(known)).collect();
-        let step = next_membership_step(self.quorum, &carries, self.closed_elsewhere);
+        let step = next_membership_step(self.quorum, &carries, self.former);
         let writes = |node: usize, marker: &Marker| {
             let is_new = matches!(marker.state, MarkerState::Absent | MarkerState::Blank);
             if self.trusting && is_new {
@@ -244,7 +251,14 @@ impl Set<'_> {
             matches!(carries, Some(Carries::Formed { .. } | Carries::Forming { .. }))
         };
         if !carries.iter().all(carried) {
-            return Settled::No;
+            let formed = carries.iter().filter(|it| matches!(it, Some(Carries::Formed { .. })));
+            let votes = formed.count() >= self.quorum.enough();
+            // What is there votes without those that are not; without a quorum all have to be waited for.
+            return if votes || carries.contains(&Some(Carries::Another)) {
+                Settled::No
+            } else {
+                Settled::Blocked
+            };
         }
         let forming = |marker: &&Marker| marker.state == MarkerState::Forming;
         let left = known.iter().flatten().flatten().filter(forming).map(|marker| marker.left);
@@ -285,7 +299,7 @@ impl Core {
             quorum: self.quorum,
             runtime: &*self.runtime,
             trusting: self.settings.trust_new_nodes,
-            closed_elsewhere: 0,
+            former: &[],
         };
         set.settle().await.0
     }
@@ -297,21 +311,39 @@ async fn see_to_it(core: Weak<Core>) {
         let settled = strong.settle().await;
         let pause = match settled {
             Settled::After(left) => left.max(PAUSE),
+            Settled::Blocked => RETRY,
             Settled::Yes | Settled::No => PAUSE,
         };
-        // Whoever holds the locker may drop it meanwhile.
-        let rest = strong.runtime.sleep(pause);
+        let until = strong.now().after(pause);
+        // The locker may be dropped meanwhile.
         drop(strong);
-        rest.await;
-        if matches!(settled, Settled::After(_)) {
+        if !rest(&core, until).await {
+            return;
+        }
+        if matches!(settled, Settled::After(_) | Settled::Blocked) {
             continue;
         }
         let Some(strong) = core.upgrade() else { return };
         strong.settling.running.store(false, Ordering::Release);
-        // Who came in between has found it running, and left it to this.
+        // A call in between has found it running, and left it to this task.
         let asked = strong.settling.asked.load(Ordering::Acquire);
         if !asked || strong.settling.running.swap(true, Ordering::AcqRel) {
             return;
         }
+    }
+}
+
+/// Waits until then, in short naps: timers stand still while the machine is suspended. Returns whether the locker is
+/// still there.
+async fn rest(core: &Weak<Core>, until: Moment) -> bool {
+    loop {
+        let Some(strong) = core.upgrade() else { return false };
+        let left = until.since(strong.now());
+        if left.is_zero() {
+            return true;
+        }
+        let nap = strong.runtime.sleep(left.min(LONGEST_NAP));
+        drop(strong);
+        nap.await;
     }
 }

@@ -80,7 +80,7 @@ impl fmt::Display for Members {
 /// What a node says of the set that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
-    /// This very marker, as the node keeps it: a [`Mark`] names what it replaces. Empty if there is none.
+    /// This very marker, on this very start of the node: a [`Mark`] names what it replaces.
     pub instance: Vec<u8>,
     /// How it carries its set.
     pub state: MarkerState,
@@ -101,6 +101,19 @@ pub struct ClosedFor {
     pub digest: String,
     /// How many members it has.
     pub members: usize,
+}
+
+impl ClosedFor {
+    pub(crate) fn of(members: &Members) -> Self {
+        Self { digest: members.digest().to_owned(), members: members.names().len() }
+    }
+
+    /// What a node of that set carries, seen from the set that replaces it.
+    pub(crate) fn in_favour_of_another(&self) -> Carries {
+        // Of 16 hexadecimal digits, or from somebody else's hand.
+        let set = u64::from_str_radix(&self.digest, 16).unwrap_or_default();
+        Carries::Closed { set, of: self.members }
+    }
 }
 
 /// How a node carries a set.
@@ -141,7 +154,7 @@ impl Marker {
             MarkerState::Forming => Carries::Forming { due },
             MarkerState::Formed => Carries::Formed { due },
             MarkerState::Closed if is_ours => {
-                Carries::Closed { of: self.closed_for.as_ref().map_or(0, |it| it.members) }
+                self.closed_for.as_ref().map_or(Carries::Another, ClosedFor::in_favour_of_another)
             }
             MarkerState::Closed | MarkerState::Unknown => Carries::Another,
         }
@@ -262,9 +275,9 @@ mod tests {
         for (state, carries) in [
             (Forming, Carries::Forming { due: true }),
             (Formed, Carries::Formed { due: true }),
-            (Closed, Carries::Closed { of: 3 }),
+            (Closed, Carries::Closed { set: 0x2a, of: 3 }),
         ] {
-            let closed_for = ClosedFor { digest: "x".to_owned(), members: 3 };
+            let closed_for = ClosedFor { digest: "000000000000002a".to_owned(), members: 3 };
             let marker = |of| Marker { closed_for: Some(closed_for.clone()), ..marker(state, of) };
             assert_eq!(marker(&ours).carries(&ours), carries, "{state:?}");
             assert_eq!(marker(&theirs).carries(&ours), Carries::Another, "{state:?}");

@@ -39,8 +39,8 @@ pub use failure::{Failure, FailureKind};
 pub use members::{ClosedFor, Mark, Marker, MarkerState, Members, Writes};
 pub(crate) use seen::noted;
 pub use seen::{Listed, MAX_NOTED_BYTES, Seen};
-pub use url::open;
 pub(crate) use url::{Setting, examine, forget, init, member, open_with};
+pub use url::{members, open, open_some};
 
 use crate::name::Name;
 use crate::runtime::{BoxFuture, Runtime, random_u64};

@@ -56,7 +56,7 @@ impl Setting {
             quorum: self.members.quorum(),
             runtime: &*self.runtime,
             trusting: self.settings.trust_new_nodes,
-            closed_elsewhere: 0,
+            former: &[],
         }
     }
 }
@@ -85,6 +85,35 @@ pub fn open<U: AsRef<str>>(
 ) -> Result<Vec<Arc<dyn Node>>, Error> {
     let urls: Vec<_> = urls.into_iter().collect();
     open_with(&urls, &Setting::new(&urls, &[], settings, runtime, client)?)
+}
+
+/// The same for some nodes of a set, from [`members`].
+///
+/// # Errors
+/// [`Error::Misuse`] for a URL that cannot be read.
+pub fn open_some<U: AsRef<str>>(
+    urls: impl IntoIterator<Item = U>,
+    members: Members,
+    settings: &Settings,
+    runtime: &Arc<dyn Runtime>,
+    client: ClientId,
+) -> Result<Vec<Arc<dyn Node>>, Error> {
+    let urls: Vec<_> = urls.into_iter().collect();
+    let setting = Setting::new(&urls, &[], settings, runtime, client)?;
+    open_with(&urls, &Setting { members, ..setting })
+}
+
+/// The set of the nodes behind some URLs, as their clients have to agree on it.
+///
+/// # Errors
+/// [`Error::Misuse`] for a URL that cannot be read.
+pub fn members<U: AsRef<str>>(
+    urls: impl IntoIterator<Item = U>,
+    settings: &Settings,
+) -> Result<Members, Error> {
+    let names = urls.into_iter().enumerate().map(|(index, url)| member(index, url.as_ref()));
+    let names = names.collect::<Result<Vec<_>, _>>()?;
+    Ok(Members::new(names, settings.max_ttl, settings.clock_ahead))
 }
 
 /// The same for a set of nodes of which these may be some only.

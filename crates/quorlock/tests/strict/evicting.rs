@@ -16,15 +16,20 @@ fn evicting() -> RedisServer {
 
 #[tokio::test]
 async fn it_is_refused() {
-    let mut world = World::new(Dialect::Strict).await;
-    let evicting = evicting();
-    let url = evicting.url();
+    let mut world = World::unused(Dialect::Strict, |server| server);
+    world.servers[1] = RedisServer::builder().own_clock().maxmemory(BYTES, "noeviction").start();
+    world.mark(world.builder()).await;
+    let set = |policy| {
+        let command = ["CONFIG", "SET", "maxmemory-policy", policy];
+        assert_eq!(world.servers[1].command(&command), Reply::Simple("OK".into()));
+    };
+    set("volatile-lru");
+    let url = world.servers[1].url();
     let error = world.builder().nodes([&url]).connect().await.expect_err("it evicts");
     assert!(matches!(error, Error::NoQuorum { have: 0, .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("volatile-lru") && text.contains("set noeviction"), "{text}");
 
-    world.servers[1] = evicting;
     let (first, second) = (world.client().await, world.client().await);
     let guard = first.try_lock(NAME).await.expect("two of three");
     assert!(!is_held(&world.servers[1]), "it was not asked");
@@ -34,9 +39,7 @@ async fn it_is_refused() {
     assert!(failure.to_string().contains("volatile-lru"), "{failure}");
     guard.release().await.expect("two of three");
 
-    // Once it is set up as it should be, it is new, and has no votes to cast yet.
-    let policy = ["CONFIG", "SET", "maxmemory-policy", "noeviction"];
-    assert_eq!(world.servers[1].command(&policy), Reply::Simple("OK".into()));
+    set("noeviction");
     world.all_reached_by(&second).await;
 }
 

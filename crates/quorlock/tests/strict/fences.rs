@@ -14,7 +14,7 @@ use quorlock_testkit::conformance::owner;
 use quorlock_testkit::{RedisServer, eventually_async as eventually};
 use tokio::sync::Notify;
 
-use crate::world::{QUARANTINE, TTL, World, is_held, text};
+use crate::world::{QUARANTINE, TTL, World, is_held, marker, text};
 use crate::{BOTH, NAME};
 
 async fn next_fence(locker: &Locker) -> u64 {
@@ -48,10 +48,9 @@ async fn they_grow_though_servers_forget() {
         world.all_reached_by(&second).await;
         fences.push(next_fence(&second).await);
         fences.push(next_fence(&first).await);
-        // It has been asked, and counts the time.
-        let counts = || text(&world.servers[forgetful], ":quorlock:set");
-        eventually("it counts", async || counts().is_some_and(|marker| !marker.contains('?')))
-            .await;
+        // It was taken back, and counts the time.
+        let back = || marker(&world.servers[forgetful]);
+        eventually("it counts", async || back().is_some_and(|it| it.starts_with("formed "))).await;
         // From here on it votes, with nothing that it knows.
         world.pass(QUARANTINE);
     }
@@ -103,6 +102,14 @@ async fn the_highest_of_different_ones_is_confirmed_by_a_majority() {
 
         // Whoever takes it without that server gets a higher one all the same.
         world.servers[2].restart();
+        world.all_reached_by(&second).await;
+        if dialect == Dialect::Strict {
+            let back = || marker(&world.servers[2]);
+            eventually("it is taken back", async || {
+                back().is_some_and(|it| it.starts_with("formed "))
+            })
+            .await;
+        }
         world.servers[1].kill();
         world.reached_by(&second, |reached| reached == [true, false, true]).await;
         if dialect == Dialect::Strict {

@@ -103,7 +103,7 @@ async fn replaced_by_a_replica_that_lags_behind() {
         let status = second.inspect(NAME).await.expect("a status");
         assert!(status.nodes[1].quarantine.is_some(), "{status:?}");
         let marked = marker(&replica).expect("a mark");
-        assert!(marked.starts_with(&replica.run_id()), "by its own start: {marked}");
+        assert!(marked.contains(&replica.run_id()), "by its own start: {marked}");
     }
 }
 

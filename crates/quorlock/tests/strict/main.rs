@@ -14,6 +14,7 @@ mod healing;
 mod late;
 #[path = "../logs/mod.rs"]
 mod logs;
+mod members;
 mod one_clock;
 mod quarantine;
 mod rights;

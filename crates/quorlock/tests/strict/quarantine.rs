@@ -102,7 +102,6 @@ async fn a_release_does_not_begin_it_by_a_right_clock_either() {
     assert!(waiter.seen().await.is_none(), "it is free, and was passed on to nobody");
     let asked = waiter.wait(New(1), TTL).answer().await;
     assert!(matches!(asked, Answer::Failed(_)), "{asked:?}");
-    assert!(marker(server).is_some_and(|now| now.contains(&server.run_id())), "now it has begun");
 }
 
 /// Whoever is next in the queue would get a vote that may be another's.

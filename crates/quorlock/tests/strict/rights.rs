@@ -29,13 +29,14 @@ async fn without_scripts_there_is_no_connection() {
 /// The keys of the locks are not all that the dialect needs.
 #[tokio::test]
 async fn without_the_mark_of_the_server_there_is_no_lock() {
-    let world = World::new(Dialect::Strict).await;
+    let world = World::unused(Dialect::Strict, |server| server);
+    let builder = || world.builder().trust_new_nodes(true);
     let keys = format!("~{NAME}*");
     let url = url_of_user(&world.servers[0], &[&keys, "&*", "+@all"]);
-    let locker = world.builder().nodes([&url]).connect().await.expect("a server that is up");
+    let locker = builder().nodes([&url]).connect().await.expect("a server that is up");
     let error = locker.try_lock(NAME).await.expect_err("not its key").to_string();
     assert!(error.contains("~PREFIX:quorlock:set"), "{error}");
     let url = url_of_user(&world.servers[0], &[&keys, "~:quorlock:set", "&*", "+@all"]);
-    let locker = world.builder().nodes([&url]).connect().await.expect("a server that is up");
+    let locker = builder().nodes([&url]).connect().await.expect("a server that is up");
     locker.try_lock(NAME).await.expect("all its rights").release().await.expect("released");
 }

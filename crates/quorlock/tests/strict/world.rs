@@ -1,7 +1,7 @@
 //! Three servers, and clients whose clocks move with theirs.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use quorlock::node::{self, ClientId, Node};
@@ -25,6 +25,8 @@ pub(crate) const QUARANTINE: Duration = Duration::from_secs(27);
 pub(crate) struct World {
     pub(crate) dialect: Dialect,
     pub(crate) servers: Vec<RedisServer>,
+    /// Those that are in no set yet.
+    others: Mutex<Vec<RedisServer>>,
     time: Arc<Time>,
 }
 
@@ -68,11 +70,20 @@ impl World {
         let server = || options(RedisServer::builder().own_clock()).start();
         let (real, passed_ms) = (TokioRuntime::current(), AtomicU64::new(0));
         let time = Arc::new(Time { real, stopped: OnceLock::new(), passed_ms });
-        Self { dialect, servers: (0..3).map(|_| server()).collect(), time }
+        let servers = (0..3).map(|_| server()).collect();
+        Self { dialect, servers, others: Mutex::default(), time }
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
         self.servers.iter().map(RedisServer::url).collect()
+    }
+
+    /// The URL of one more server that nobody has used yet.
+    pub(crate) fn another_server(&self) -> String {
+        let server = RedisServer::builder().own_clock().start();
+        let url = server.url();
+        self.others.lock().expect("no panic in between").push(server);
+        url
     }
 
     /// A client to be, with time limits that no machine is too slow for.
@@ -149,7 +160,8 @@ impl World {
         change(&mut settings);
         let runtime = self.time();
         let client = ClientId::random(&*runtime);
-        let nodes = node::open([url], &settings, &runtime, client);
+        let members = node::members(self.urls(), &settings).expect("good URLs");
+        let nodes = node::open_some([url], members, &settings, &runtime, client);
         let node = nodes.expect("a good URL").remove(0);
         node.ready().await.expect("a server that is up");
         Client::with(client, node)
@@ -158,7 +170,8 @@ impl World {
     /// Lets time pass for everybody, all at once.
     pub(crate) fn pass(&self, time: Duration) {
         let ms = u64::try_from(time.as_millis()).expect("a short time");
-        for server in &self.servers {
+        let others = self.others.lock().expect("no panic in between");
+        for server in self.servers.iter().chain(&*others) {
             server.clock().jump_ms(ms.try_into().expect("a short time"));
         }
         self.time.passed_ms.fetch_add(ms, SeqCst);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorlock::node::{
-    Answer, Call, ClientId, Failure, FailureKind, Grant, Holder, Inbox, Mark, MarkerState, Members,
-    Node, Proposal, Record, Request, Round, Ticket, TicketNumber, Verb, Writes, open,
+    Answer, Call, ClientId, Failure, FailureKind, Grant, Holder, Inbox, Mark, MarkerState, Node,
+    Proposal, Record, Request, Round, Ticket, TicketNumber, Verb, Writes, open,
 };
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Name, Settings, Token};
@@ -228,21 +228,23 @@ async fn mark(
     settings: &Settings,
     runtime: &dyn Runtime,
 ) {
-    let name = server.url().trim_start_matches("redis://").to_owned();
-    let members = Members::new([name], settings.max_ttl, settings.clock_ahead);
-    let mark = Mark { seen: Vec::new(), writes: Writes::Formed(members), nonce: 1 };
-    let wall = runtime.wall().duration_since(UNIX_EPOCH).expect("after 1970");
-    let (sent, wall_us) = (runtime.now(), wall.as_micros() as u64);
-    let (name, set) = (b"-".to_vec(), "".into());
-    let asked = Asked { name, sent, wall_us, set, verb: AskedVerb::Mark(Some(mark)) };
-    let (answers, mut answer) = unbounded_channel();
-    let name = Name::new(&asked.name).expect("a name");
-    real.submit(Call::new(Arc::new(Question { name, asked, answers }), 0));
-    let answer = answer.recv().await.expect("an answer");
-    assert!(
-        matches!(&answer, Answer::Marker(Some(it)) if it.state == MarkerState::Formed),
-        "{answer:?}"
-    );
+    let ask = async |mark| {
+        let wall = runtime.wall().duration_since(UNIX_EPOCH).expect("after 1970");
+        let (sent, wall_us) = (runtime.now(), wall.as_micros() as u64);
+        let (name, set) = (b"-".to_vec(), "".into());
+        let asked = Asked { name, sent, wall_us, set, verb: AskedVerb::Mark(mark) };
+        let (answers, mut answer) = unbounded_channel();
+        let name = Name::new(&asked.name).expect("a name");
+        real.submit(Call::new(Arc::new(Question { name, asked, answers }), 0));
+        match answer.recv().await.expect("an answer") {
+            Answer::Marker(Some(marker)) => marker,
+            other => panic!("{other:?}"),
+        }
+    };
+    let seen = ask(None).await.instance;
+    let members = quorlock::node::members([server.url()], settings).expect("a good URL");
+    let marked = ask(Some(Mark { seen, writes: Writes::Formed(members), nonce: 1 })).await;
+    assert_eq!(marked.state, MarkerState::Formed);
 }
 
 /// The same holder, for as long, but for the time that it took to ask.

@@ -47,7 +47,7 @@ impl Records {
     /// Those of a server that an operator has said to be new, as one of these members.
     pub(super) fn marked(run_id: u64, members: Members) -> Self {
         let (state, members) = (MarkerState::Formed, Some(members));
-        let mark = Mark { state, run_id, members, closed_for: None, from_us: 0, nonce: 0 };
+        let mark = Mark { state, run_id, members, closed_for: None, from_us: 0, nonce: 1 };
         Self { locks: ByName::new(), marker: Some(mark) }
     }
 
@@ -79,11 +79,13 @@ impl Records {
 
     /// What is said of the marker.
     fn marker(&self, script: &Script<'_>) -> Marker {
+        let nonce = self.marker.as_ref().map_or(0, |mark| mark.nonce);
+        let instance = [script.run_id, nonce].map(u64::to_be_bytes).concat();
         let Some(mark) = &self.marker else {
-            return Marker::without_set(Vec::new(), MarkerState::Absent);
+            return Marker::without_set(instance, MarkerState::Absent);
         };
         Marker {
-            instance: mark.nonce.to_be_bytes().to_vec(),
+            instance,
             state: mark.state,
             members: mark.members.clone(),
             closed_for: mark.closed_for.clone(),
@@ -93,6 +95,7 @@ impl Records {
     }
 
     fn write(&mut self, mark: &quorlock::node::Mark, script: &Script<'_>) {
+        // What was seen on another start of the server names nothing that is there.
         let there = self.marker(script).instance;
         if there != mark.seen && !script.has(Planted::MarkUnnamed) {
             return;

@@ -67,7 +67,7 @@ impl Address {
                 "name" => {
                     return refuse(
                         &format!("has the name {:?}", value.chars().take(80).collect::<String>()),
-                        "a name has 1 to 64 letters, digits, '-', '_' and '.', such as ?name=lock-a",
+                        "a name has 1 to 64 letters, digits and any of -_.:/[], such as ?name=lock-a",
                     );
                 }
                 _ => {
@@ -138,7 +138,7 @@ impl Place {
 }
 
 fn is_name(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/[]".contains(&byte);
     (1..=64).contains(&text.len()) && text.bytes().all(plain)
 }
 

@@ -17,6 +17,8 @@ use crate::settings::Settings;
 const KEY: &[u8] = b":quorlock:set";
 
 const NONE: &str = "-";
+/// What no marker is.
+const GONE: &[u8] = b"-";
 
 /// The key of the marker.
 pub(super) fn key(settings: &Settings) -> Vec<u8> {
@@ -43,11 +45,24 @@ pub(super) fn of_a_voter(run_id: &str, members: &Members) -> String {
 
 /// What the marker says of the start `run_id` of a server, at `now_us` by its own clock.
 pub(super) fn read(text: &[u8], run_id: &str, now_us: u64) -> Marker {
+    let instance = instance(text, run_id);
     if text.is_empty() {
-        return Marker::without_set(Vec::new(), MarkerState::Absent);
+        return Marker::without_set(instance, MarkerState::Absent);
     }
-    parse(text, run_id, now_us)
-        .unwrap_or_else(|| Marker::without_set(text.to_vec(), MarkerState::Unknown))
+    match parse(text, run_id, now_us) {
+        Some(marker) => Marker { instance, ..marker },
+        None => Marker::without_set(instance, MarkerState::Unknown),
+    }
+}
+
+/// A marker as it was seen on one start of a server: another start may have the same text from an old file.
+fn instance(text: &[u8], run_id: &str) -> Vec<u8> {
+    [run_id.as_bytes(), b" ", text].concat()
+}
+
+/// The text of an instance, if it was seen on this start of the server.
+fn text_of<'a>(instance: &'a [u8], run_id: &str) -> Option<&'a [u8]> {
+    instance.strip_prefix(run_id.as_bytes())?.strip_prefix(b" ")
 }
 
 fn parse(text: &[u8], run_id: &str, now_us: u64) -> Option<Marker> {
@@ -65,7 +80,7 @@ fn parse(text: &[u8], run_id: &str, now_us: u64) -> Option<Marker> {
         _ => return None,
     };
     if state == MarkerState::Blank {
-        return Some(Marker::without_set(text.to_vec(), state));
+        return Some(Marker::without_set(Vec::new(), state));
     }
     let micros = |digits: &str| digits.parse().ok().map(Duration::from_micros);
     let names = names.split(',').map(str::to_owned);
@@ -74,7 +89,7 @@ fn parse(text: &[u8], run_id: &str, now_us: u64) -> Option<Marker> {
         return None;
     }
     Some(Marker {
-        instance: text.to_vec(),
+        instance: Vec::new(),
         state,
         members: Some(members),
         closed_for: closed_set(closed_for),
@@ -89,7 +104,9 @@ fn closed_set(text: &str) -> Option<ClosedFor> {
 }
 
 /// What a mark looks like on a server.
-pub(super) struct Written {
+pub(super) struct Written<'a> {
+    /// What it replaces.
+    pub(super) seen: &'a [u8],
     /// Up to the moment from which on it counts.
     pub(super) head: String,
     /// When it counts: after so many microseconds from now; 0 if at once.
@@ -98,8 +115,9 @@ pub(super) struct Written {
     pub(super) tail: String,
 }
 
-/// The marker of the start `run_id` that `mark` asks for.
-pub(super) fn write(mark: &Mark, run_id: &str, settings: &Settings) -> Written {
+/// The marker of the start `run_id` that `mark` asks for. What was seen on another start is not there any more.
+pub(super) fn write<'a>(mark: &'a Mark, run_id: &str, settings: &Settings) -> Written<'a> {
+    let seen = text_of(&mark.seen, run_id).unwrap_or(GONE);
     let state = match mark.writes {
         Writes::Blank => "blank",
         Writes::Forming(_) => "forming",
@@ -113,7 +131,7 @@ pub(super) fn write(mark: &Mark, run_id: &str, settings: &Settings) -> Written {
         _ => NONE.to_owned(),
     };
     let waits = matches!(mark.writes, Writes::Forming(_) | Writes::TakenBack(_));
-    let after = if waits { quarantine(&mark.seen, settings) } else { Duration::ZERO };
+    let after = if waits { quarantine(seen, settings) } else { Duration::ZERO };
     let (digest, set) = match mark.writes.members() {
         None => (NONE, format!("0 0 {NONE}")),
         Some(members) => {
@@ -123,6 +141,7 @@ pub(super) fn write(mark: &Mark, run_id: &str, settings: &Settings) -> Written {
         }
     };
     Written {
+        seen,
         head: format!("{state} {run_id} {digest} "),
         after_us: after.as_micros(),
         tail: format!(" {:016x} {closed_for} {set}", mark.nonce),
@@ -148,8 +167,8 @@ mod tests {
     }
 
     fn text(writes: Writes, seen: &[u8], now_us: u128) -> String {
-        let mark = Mark { seen: seen.to_vec(), writes, nonce: 7 };
-        let Written { head, after_us, tail } = write(&mark, "ab", &Settings::default());
+        let mark = Mark { seen: instance(seen, "ab"), writes, nonce: 7 };
+        let Written { head, after_us, tail, .. } = write(&mark, "ab", &Settings::default());
         let from_us = if after_us == 0 { 0 } else { now_us + after_us };
         format!("{head}{from_us:016}{tail}")
     }
@@ -169,7 +188,13 @@ mod tests {
         let marker = read(formed.as_bytes(), "ab", 9);
         assert_eq!(marker.members.as_ref(), Some(&ours));
         assert_eq!((marker.state, marker.restarted), (MarkerState::Formed, false));
-        assert_eq!((marker.left, marker.instance.as_slice()), (Duration::ZERO, formed.as_bytes()));
+        assert_eq!(marker.left, Duration::ZERO);
+        // It names this very marker on this very start.
+        let seen_by = |run_id| {
+            let mark = Mark { seen: marker.instance.clone(), writes: Writes::Blank, nonce: 7 };
+            write(&mark, run_id, &Settings::default()).seen.to_vec()
+        };
+        assert_eq!((seen_by("ab").as_slice(), seen_by("cd").as_slice()), (formed.as_bytes(), GONE));
         assert!(read(formed.as_bytes(), "cd", 9).restarted);
 
         let back = text(Writes::TakenBack(ours.clone()), b"", 1_000_000);

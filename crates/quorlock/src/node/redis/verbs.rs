@@ -318,10 +318,10 @@ impl Dialect {
                     Some(strict) => (strict.run_id.as_str(), &strict.settings),
                     None => ("", &Settings::default()),
                 };
-                let marker::Written { head, after_us, tail } =
+                let marker::Written { seen, head, after_us, tail } =
                     marker::write(mark, run_id, settings);
                 let after_us = u64::try_from(after_us).unwrap_or(u64::MAX);
-                let command = command.arg(&mark.seen).arg(head.as_bytes()).number(after_us);
+                let command = command.arg(seen).arg(head.as_bytes()).number(after_us);
                 (command.arg(tail.as_bytes()), Sent::Marker)
             }
         };
