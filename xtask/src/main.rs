@@ -32,8 +32,9 @@ Commands:
   bench [WHICH…] Measure Quorlock beside its peers and the limit (all: 20 minutes)
                 `bench command` is `quorlock run` beside `flock`; `bench micro` times
                 the parts of a lock and Redis' wire format by themselves, in memory
-  model [NAME]  Look at every state of the strict protocol, within small bounds; `model --full`
-                goes further, in some minutes; `model heal` checks the cases with that name
+  model [NAME]  Look at every state of the strict protocol and of its set of nodes, within small
+                bounds; `model --full` goes further, in some minutes; `model heal` checks the cases
+                with that name, `model members` those of the set of nodes
   determinism   Simulate some seeds in a debug and in a release build, and compare the traces
 
 ARGS of `test` narrow the run. They go to `cargo test`, after the options that are always there

@@ -17,7 +17,7 @@
 //! # How to run and read it
 //!
 //! `cargo xtask model` checks every case within small bounds, in seconds; `cargo xtask model --full`
-//! goes further, in some five minutes; `cargo xtask model heal` takes the cases with that in their name.
+//! goes further, in some ten minutes; `cargo xtask model heal` takes the cases with that in their name.
 //! For each it says how many states there are, how long the longest run was that it followed, and
 //! whether the protocol holds or what was found instead. A run is told step by step, with what each step
 //! changed. Times are ticks. "Node 0 is A's until 3, c = 6" is its record: owner, expiry and largest
@@ -28,6 +28,8 @@
 //! To read the code, start with the verbs in `node.rs`, then `client.rs` (what may be concluded),
 //! `sending.rs` and `serving.rs` (what is said between the two), `check.rs` (what may happen, and what
 //! must hold) and `cases.rs`.
+//!
+//! Which nodes vote together is a model of its own: [`members`].
 //!
 //! # What is modelled
 //!
@@ -100,6 +102,7 @@ mod cases;
 mod check;
 mod client;
 mod fewer;
+pub mod members;
 mod node;
 mod outcome;
 mod sending;
