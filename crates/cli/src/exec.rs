@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   quorlock run x -- CMD        the parent: holds and extends the lock
-//!      └─ quorlock __exec …      the child: asks to die with its parent, takes the terminal
+//!      └─ quorlock __exec …      the child: asks to die with its parent, waits, takes the terminal
 //!            └─ CMD              the same process, with the same id
 //! ```
 //!
@@ -18,7 +18,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use rustix::process::{getpgrp, getpid, getppid};
+use rustix::process::{Signal, getpgrp, getpid, getppid, kill_process};
 
 use crate::exit::{self, Failed};
 use crate::terminal;
@@ -30,7 +30,7 @@ pub(crate) const STAGE: &str = "__exec";
 const FOREGROUND: &str = "foreground";
 const AS_IT_IS: &str = "as-it-is";
 
-/// A command that runs `program` by way of this step. It must be spawned by the main thread: the
+/// A command that runs `program` by way of this step. It stops before that, until it is sent SIGCONT. It must be spawned by the main thread: the
 /// system ends the command when the *thread* that started it ends.
 pub(crate) fn command(program: &OsStr, args: &[OsString], takes_terminal: bool) -> Command {
     let mut command = Command::new(this_program());
@@ -62,6 +62,8 @@ pub(crate) fn become_command() -> Option<Failed> {
         // Nobody extends the lock any more, and nobody waits for an exit code.
         std::process::exit(exit::OWN_FAILURE.into());
     }
+    // Until somebody knows when to end the command, though this process's parent stands still by then.
+    let _ = kill_process(getpid(), Signal::STOP);
     if place == FOREGROUND {
         // If it fails, the command stands still when it reads from the terminal, and is helped then.
         let _ = terminal::make_foreground(io::stdin(), getpgrp());
@@ -77,7 +79,7 @@ pub(crate) fn become_command() -> Option<Failed> {
 fn die_with(parent: &OsStr) -> bool {
     #[cfg(target_os = "linux")]
     {
-        use rustix::process::{Signal, set_parent_process_death_signal};
+        use rustix::process::set_parent_process_death_signal;
         // A system that does not know of it keeps the command running, as one without Linux does.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }

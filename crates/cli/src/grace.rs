@@ -8,7 +8,9 @@
 //!     │                       └─ confirmed: all of this moves on │── TTL/6 ─│
 //! ```
 //!
-//! The library extends the lock, and tells by the lead that it could not.
+//! The library extends the lock, and tells by the lead that it could not. If this process stands still
+//! meanwhile, another one sends the SIGKILL (`group_killer`), in the middle of what is left after the one
+//! in the picture.
 
 use std::time::Duration;
 
@@ -21,6 +23,12 @@ const GRACE_WHEN_LOST: Duration = Duration::from_millis(100);
 /// What has to be left of the validity to end the command within it.
 pub(crate) fn lead(ttl: Duration) -> Duration {
     ttl / 6
+}
+
+/// What has to be left of the validity for the process that ends the command if this one stands still. It
+/// comes after the SIGKILL of this one, and still in time.
+pub(crate) fn for_the_killer(ttl: Duration) -> Duration {
+    lead(ttl) / 4
 }
 
 /// How long to wait between SIGTERM and SIGKILL: half of what is left. The other half is for the

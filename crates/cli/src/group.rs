@@ -2,22 +2,24 @@
 
 use std::io;
 use std::process::ExitStatus;
+use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, test_kill_process_group,
+    waitid,
 };
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
 use crate::exec;
 use crate::exit::{self, Failed};
+use crate::group_killer::{GroupKiller, KillAt};
 use crate::plan;
 use crate::processes::{self, Process};
 use crate::reaper;
 use crate::stderr::warn;
-use crate::undertaker::Undertaker;
 
 /// How often is looked whether a group is gone: nothing tells of processes that are not children.
 /// The first while it is being ended, and every moment counts.
@@ -29,22 +31,24 @@ const LONGEST_LOOK: Duration = Duration::from_millis(200);
 const LAST_LOOK: Duration = Duration::from_millis(100);
 
 /// A process group with a leader that is a child of ours. Dropped while the leader runs, it is
-/// killed, and so it is if this process is killed.
+/// killed, and so it is if this process is killed, or stands still for too long.
 pub(crate) struct Group {
     leader: Child,
     id: Pid,
-    undertaker: Option<Undertaker>,
+    killer: Rc<GroupKiller>,
 }
 
 impl Group {
-    /// Starts the command as the leader of a new group.
+    /// Starts the command as the leader of a new group, which is killed then unless its
+    /// [killer](Self::killer) hears of a later time.
     pub(crate) fn start(
         plan: &plan::Run,
         environment: &[(&str, std::ffi::OsString)],
         takes_terminal: bool,
+        kill_at: KillAt,
     ) -> Result<Self, Failed> {
         let stage = exec::command(&plan.program, &plan.args, takes_terminal);
-        let leader = Command::from(stage)
+        let mut leader = Command::from(stage)
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .process_group(0)
             // On this thread, which is the main one: the runtime has no other.
@@ -63,11 +67,31 @@ impl Group {
                 "the system gave a process without a number",
             ));
         };
-        // Without it the system still kills the leader.
-        let undertaker = Undertaker::for_group(id)
-            .inspect_err(|error| tracing::debug!("no process to end the group by: {error}"))
-            .ok();
-        Ok(Self { leader, id, undertaker })
+        // Without it the command would run on beside the next holder when this process stands still.
+        let killer = match GroupKiller::start(id, kill_at) {
+            Ok(killer) => Rc::new(killer),
+            Err(error) => {
+                let _ = leader.start_kill();
+                return Err(exec::no_room(&error));
+            }
+        };
+        let group = Self { leader, id, killer };
+        group.begin();
+        Ok(group)
+    }
+
+    /// Lets the leader go on that has stopped before it becomes the command.
+    fn begin(&self) {
+        // The exit code of one that was ended meanwhile is for `leader_ended` to collect.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while matches!(waitid(WaitId::Pid(self.id), options), Err(Errno::INTR)) {}
+        let _ = self.leader_stopped();
+        let _ = kill_process(self.id, Signal::CONT);
+    }
+
+    /// Ends the group if this process cannot.
+    pub(crate) fn killer(&self) -> Rc<GroupKiller> {
+        Rc::clone(&self.killer)
     }
 
     pub(crate) fn id(&self) -> Pid {
@@ -153,8 +177,6 @@ impl Drop for Group {
         if self.leader.id().is_some() {
             self.send(Signal::KILL);
         }
-        if let Some(undertaker) = self.undertaker.take() {
-            undertaker.dismiss();
-        }
+        self.killer.dismiss();
     }
 }

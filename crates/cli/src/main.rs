@@ -28,6 +28,7 @@ mod exit;
 mod extend;
 mod grace;
 mod group;
+mod group_killer;
 mod init;
 mod last_signal;
 mod list;
@@ -49,7 +50,6 @@ mod take;
 mod terminal;
 mod time;
 mod token;
-mod undertaker;
 mod waiting;
 mod warnings;
 
@@ -62,7 +62,7 @@ use crate::exit::Failed;
 use crate::plan::Plan;
 
 fn main() -> ExitCode {
-    if undertaker::bury(std::env::args_os().skip(1)) {
+    if group_killer::kill_group(std::env::args_os().skip(1)) {
         return ExitCode::SUCCESS;
     }
     if let Some(code) = last_signal::end(std::env::args_os().skip(1)) {

@@ -10,6 +10,7 @@ use crate::enclosing::Enclosing;
 use crate::exit::{self, End, Failed};
 use crate::grace::grace;
 use crate::group::Group;
+use crate::group_killer::KillAt;
 use crate::last_signal;
 use crate::plan;
 use crate::reaper;
@@ -67,14 +68,22 @@ async fn run_locked(
     let mut terminal = Terminal::open();
     let takes_terminal = terminal.as_mut().is_some_and(Terminal::goes_to_command);
     let environment = enclosing.inside(&plan.name, &owner, &guard.token(), guard.number());
-    let mut group = Group::start(plan, &environment, takes_terminal)?;
+    let kill_at = KillAt::before_the_end(&guard, plan.cluster.ttl);
+    let mut group = Group::start(plan, &environment, takes_terminal, kill_at)?;
+    let killer = group.killer();
     let passed_on = Vec::new();
-    let group = &mut group;
-    let mut watch = Watch { plan, guard: &guard, held_since, group, signals, terminal, passed_on };
-    let ended = watch.until_end().await;
-    let ended = finish(ended, &mut watch).await;
+    let watched = &mut group;
+    let mut watch =
+        Watch { plan, guard: &guard, held_since, group: watched, signals, terminal, passed_on };
+    let ended = select! {
+        biased;
+        ended = async { let ended = watch.until_end().await; finish(ended, &mut watch).await } => ended,
+        never = killer.follow(&guard, plan.cluster.ttl) => match never {},
+    };
     watch.take_terminal_back();
     drop(watch);
+    // Its number may be another's from now on.
+    drop(group);
     let end = ended?;
     if let Some(least) = plan.hold_at_least
         && !keep_until(held_since + least, &guard, signals).await
@@ -108,6 +117,15 @@ async fn finish(ended: Ended, watch: &mut Watch<'_>) -> Result<End, Failed> {
         Ended::WithTheLock(reason) => {
             let message = explain(guard, reason);
             group.end(plan.signal, sleep(grace(guard, ttl))).await;
+            Err(Failed::new(exit::LOST, message))
+        }
+        Ended::ByTheKiller => {
+            group.kill().await;
+            let message = format!(
+                "this process stood still for too long to extend the lock {} in time, and the \
+                 command was ended",
+                guard.name()
+            );
             Err(Failed::new(exit::LOST, message))
         }
         Ended::Stopped(reason) => {

@@ -47,6 +47,8 @@ pub(crate) enum Ended {
     Stopped(Loss),
     /// It has not ended, and has to before the lock reaches its longest time.
     AtTheCap,
+    /// By another process, since this one has stood still for too long.
+    ByTheKiller,
 }
 
 /// A command under a lock, and what it takes to watch over it.
@@ -91,8 +93,11 @@ impl Watch<'_> {
         loop {
             let event = select! {
                 biased;
+                // Before the end of the command: if this process stood still, another has ended it.
+                reason = &mut lost => return Ended::WithTheLock(reason),
                 ended = next_end(self.group, end) => match ended {
                     Err(error) => return Ended::NotWaitedFor(error),
+                    Ok(_) if self.group.killer().has_killed() => return Ended::ByTheKiller,
                     Ok(Part::Rest(end)) => return Ended::ByItself(end),
                     Ok(Part::Leader(status)) => {
                         reaper::collect(None);
@@ -105,7 +110,6 @@ impl Watch<'_> {
                         continue;
                     }
                 },
-                reason = &mut lost => return Ended::WithTheLock(reason),
                 () = at(cap) => return Ended::AtTheCap,
                 () = at(kill_at) => {
                     kill_at = None;
@@ -235,7 +239,7 @@ impl Watch<'_> {
             let name = self.guard.name();
             say(format_args!(
                 "stopped; the lock {name} is kept for {}: go on before that, or the command is \
-                 ended when you do",
+                 ended then",
                 shown(left)
             ));
             stderr::flush();
@@ -260,6 +264,7 @@ impl Watch<'_> {
     /// they have said before.
     async fn check(&self) -> Result<(), Loss> {
         let _ = self.guard.extend().await;
+        self.group.killer().update(self.guard, self.plan.cluster.ttl);
         match self.guard.state() {
             GuardState::Lost(reason) => Err(reason),
             _ => Ok(()),

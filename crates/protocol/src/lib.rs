@@ -11,6 +11,7 @@
 //!
 //!  Terms  ── how long a lease may be believed      Lease ── Held, Renewed, Unknown, Lost
 //!  Caps   ── how much of it one holder may have    Upkeep ── when to extend it, when to tell
+//!  LeaseClock ─ the time that leases are counted by, where two clocks decide
 //!  Candidacy ─ in the queues of all nodes, until a majority grants it
 //!  Turns ─ how often it changes hands without them      Backoff ─ how long to wait before a retry
 //! ```
@@ -32,6 +33,7 @@ mod caps;
 mod confirm;
 mod extend;
 mod lease;
+mod lease_clock;
 mod membership;
 mod moment;
 mod node_set;
@@ -51,6 +53,7 @@ pub use caps::{Cap, Caps};
 pub use confirm::Confirm;
 pub use extend::{Extend, ExtendOutcome};
 pub use lease::{Lease, LeaseState, LossReason};
+pub use lease_clock::LeaseClock;
 pub use membership::{Carries, MembershipStep, next_membership_step};
 pub use moment::Moment;
 pub use node_set::NodeSet;

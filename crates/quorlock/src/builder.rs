@@ -15,6 +15,7 @@ use crate::error::{NodeAnswer, NodeAnswers};
 use crate::examine::{self, Checkup};
 use crate::forget;
 use crate::init::{self, NodeInit};
+use crate::lease_clock::LeaseClock;
 use crate::line::Lines;
 use crate::locker::Locker;
 use crate::members::{self, Changed, MemberChange, MemberReport};
@@ -202,6 +203,8 @@ impl Builder {
             settings.drift.base = settings.drift.base.max(needs.drift.base);
             settings.drift.per_mille = settings.drift.per_mille.max(needs.drift.per_mille);
         }
+        let by_wall_clock = self.nodes.iter().any(|node| node.capabilities().by_wall_clock);
+        let clock = Arc::new(LeaseClock::new(&runtime, by_wall_clock));
         self.settings.drift = self.drift.unwrap_or(self.settings.drift);
         self.settings.check()?;
 
@@ -211,8 +214,9 @@ impl Builder {
             quorum,
             upkeep: self.settings.upkeep(self.settings.ttl),
             settings: self.settings,
-            watchdog: Watchdog::start(&runtime),
+            watchdog: Watchdog::start(&*runtime, &clock),
             runtime,
+            clock,
             closed: AtomicBool::new(false),
             releases: Pending::default(),
             lines: Lines::default(),

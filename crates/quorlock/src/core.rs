@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::abstaining::Told;
 use crate::drive::Settling;
+use crate::lease_clock::LeaseClock;
 use crate::line::Lines;
 use crate::node::{Call, ClientId, Members, Node, Round};
 use crate::runtime::{Runtime, wall_us};
@@ -24,6 +25,8 @@ pub(crate) struct Core {
     pub(crate) quorum: Quorum,
     pub(crate) settings: Settings,
     pub(crate) runtime: Arc<dyn Runtime>,
+    /// What leases are counted by.
+    pub(crate) clock: Arc<LeaseClock>,
     /// Set by a shutdown: no new locks after it.
     pub(crate) closed: AtomicBool,
     pub(crate) releases: Pending,
@@ -52,19 +55,15 @@ pub(crate) struct Stamp {
 }
 
 impl Core {
+    /// The time that leases are counted by. It is not what the nodes are told.
     pub(crate) fn now(&self) -> Moment {
-        self.runtime.now()
+        self.clock.now()
     }
 
-    /// The time for a round whose first byte is about to leave.
+    /// The time for a round whose first byte is about to leave, and from which no lease counts.
     pub(crate) fn stamp(&self) -> Stamp {
-        let sent = self.now();
-        Stamp { sent, wall_us: self.wall_us() }
-    }
-
-    /// The time of day.
-    pub(crate) fn wall_us(&self) -> u64 {
-        wall_us(&*self.runtime)
+        let sent = self.runtime.now();
+        Stamp { sent, wall_us: wall_us(&*self.runtime) }
     }
 
     /// The number to propose for a new holder, at this time of day; zero if holders have none.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::Error;
 use crate::drive::{Claim, ExtendRound, ReleaseRound, Released};
 use crate::error::Loss;
+use crate::lease_clock::Deadline;
 use crate::line::Passed;
 use crate::loss::Lost;
 use crate::name::Name;
@@ -111,10 +112,19 @@ impl Guard {
     /// What is left of the validity; zero once the lock is lost.
     ///
     /// It counts from before the first byte was sent, on a clock that also runs while the machine
-    /// is suspended, and leaves out an allowance for clocks that run apart.
+    /// is suspended, and leaves out an allowance for clocks that run apart. On nodes that compare the
+    /// clients' times of day, as in the `strict` dialect, it counts on that as well: what the time of day
+    /// is set ahead by is taken off.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.claim.with_lease(quorlock_protocol::Lease::remaining)
+    }
+
+    /// When the lock ends unless it is extended, for another process of this machine that is to see to it
+    /// that the work stops. It is over already if the lock is lost.
+    #[must_use]
+    pub fn deadline(&self) -> Deadline {
+        self.claim.deadline()
     }
 
     /// What is left to stop the work in once the loss was told: until then nobody else can have the

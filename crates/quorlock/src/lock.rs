@@ -237,7 +237,7 @@ enum Stage {
 impl Locking {
     /// Since when the waiting time runs.
     pub(crate) fn began(&self) -> Moment {
-        self.began.unwrap_or_else(|| self.lock.core.now())
+        self.began.unwrap_or_else(|| self.lock.core.runtime.now())
     }
 
     /// Whether it has failed, and only finds out what to tell the caller.
@@ -329,7 +329,7 @@ impl Locking {
         let Some(wait) = self.lock.wait else { return Poll::Pending };
         let (core, began) = (&self.lock.core, self.began());
         loop {
-            let left = wait.saturating_sub(core.now().since(began));
+            let left = wait.saturating_sub(core.runtime.now().since(began));
             if left.is_zero() {
                 return Poll::Ready(());
             }
@@ -350,7 +350,7 @@ impl Locking {
         match self.lock.wait {
             Some(wait) if !wait.is_zero() => Error::TimedOut {
                 name: name.clone(),
-                waited: self.lock.core.now().since(self.began()),
+                waited: self.lock.core.runtime.now().since(self.began()),
                 // What the nodes said of the lock when the waiting began may be long ago.
                 last: Box::new(
                     status
@@ -404,7 +404,7 @@ impl Locking {
                 }
                 // Nobody asks if there is no end to the waiting, or none of it.
                 if waits && self.lock.wait.is_some() {
-                    self.began.get_or_insert_with(|| core.now());
+                    self.began.get_or_insert_with(|| core.runtime.now());
                 }
                 match core.enter(name, &self.lock.wish, waits) {
                     Entry::Reentered(claim) => {

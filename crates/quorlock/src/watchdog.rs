@@ -5,7 +5,8 @@
 //!                     │
 //!                   task ── ring ──▶ claim: extend, or tell of the loss
 //!                     │
-//!                   sleeps until the first alarm, and for a second at the most
+//!                   sleeps until the first alarm, or until the time of day is set,
+//!                   and for a second at the most
 //! ```
 //!
 //! However many locks are held, there is one task. All alarms that are due at once ring in one turn,
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::lease_clock::LeaseClock;
 use crate::locked::locked;
 use crate::runtime::{BoxFuture, Runtime};
 pub(crate) use crate::wheel::{Alarm, Place};
@@ -24,7 +26,8 @@ use crate::wheel::{Wheel, start_of, tick};
 use quorlock_protocol::Moment;
 
 /// The longest sleep. Timers stand still while the machine is suspended, and leases do not: this
-/// soon after it wakes up is looked what is due.
+/// soon after it wakes up is looked what is due, and after the time of day was set, where the system does
+/// not tell of it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// From one warning to the next.
@@ -59,10 +62,9 @@ enum Rest {
 
 impl Watchdog {
     /// Starts the task. It ends with [`close`](Self::close).
-    pub(crate) fn start(runtime: &Arc<dyn Runtime>) -> Arc<Self> {
+    pub(crate) fn start(runtime: &dyn Runtime, clock: &Arc<LeaseClock>) -> Arc<Self> {
         let watchdog = Arc::new(Self::default());
-        let task =
-            Task { watchdog: Arc::clone(&watchdog), runtime: Arc::clone(runtime), nap: None };
+        let task = Task::new(&watchdog, clock);
         runtime.spawn(Box::pin(task.run()));
         watchdog
     }
@@ -134,7 +136,9 @@ impl State {
 
 struct Task {
     watchdog: Arc<Watchdog>,
-    runtime: Arc<dyn Runtime>,
+    clock: Arc<LeaseClock>,
+    /// Ends when many alarms may be due all at once, since the clock was set.
+    set: BoxFuture<'static, ()>,
     nap: Option<Nap>,
 }
 
@@ -144,13 +148,24 @@ struct Nap {
 }
 
 impl Task {
+    fn new(watchdog: &Arc<Watchdog>, clock: &Arc<LeaseClock>) -> Self {
+        let (watchdog, clock) = (Arc::clone(watchdog), Arc::clone(clock));
+        Self { watchdog, set: Box::pin(std::future::pending()), clock, nap: None }
+    }
+
     async fn run(mut self) {
+        // Made by the task, inside of its runtime.
+        self.set = self.clock.set();
         poll_fn(|cx| self.poll(cx)).await;
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let now = self.runtime.now();
+            // Before the look at the clock, so that nothing can slip in between.
+            while self.set.as_mut().poll(cx).is_ready() {
+                self.set = self.clock.set();
+            }
+            let now = self.clock.now();
             let mut due = {
                 let mut state = locked(&self.watchdog.state);
                 if state.closed {
@@ -189,7 +204,7 @@ impl Task {
             return Poll::Pending;
         };
         if self.nap.as_ref().is_none_or(|nap| nap.until != until) {
-            let sleep = self.runtime.sleep(start_of(until).since(now));
+            let sleep = self.clock.sleep(start_of(until).since(now));
             self.nap = Some(Nap { until, sleep });
         }
         let Some(nap) = &mut self.nap else { return Poll::Pending };
@@ -262,11 +277,8 @@ mod tests {
         fn new() -> Self {
             let runtime = Arc::new(Still::default());
             let watchdog = Arc::new(Watchdog::default());
-            let task = Task {
-                watchdog: Arc::clone(&watchdog),
-                runtime: Arc::clone(&runtime) as Arc<dyn Runtime>,
-                nap: None,
-            };
+            let clock = LeaseClock::new(&(Arc::clone(&runtime) as Arc<dyn Runtime>), false);
+            let task = Task::new(&watchdog, &Arc::new(clock));
             let mut kennel = Self { runtime, watchdog, task, woken: Arc::default() };
             assert!(kennel.turn(0).is_pending());
             kennel

@@ -81,6 +81,22 @@ impl World {
         }
     }
 
+    /// The time of day was set ahead everywhere: whatever is held ends earlier by that, whether its holder
+    /// runs or not.
+    pub(crate) fn cut_windows(&self, by: i64) {
+        let Ok(by) = u64::try_from(by) else { return };
+        if !self.setup.dialect.is_by_wall_clock() {
+            return;
+        }
+        let mut holders = self.holders.lock().expect("no panic in between");
+        let mut state = self.state();
+        let now = state.now;
+        for held in holders.held.iter_mut().filter(|held| held.until > now) {
+            held.until = held.until.saturating_sub(by).max(now);
+            state.note(now, What::Until { window: held.window, until: held.until });
+        }
+    }
+
     /// The true time at which a guard ends, if nothing is done. `None` if it is lost.
     fn valid_until(&self, process: usize, guard: &Guard) -> Option<u64> {
         // The reading of the clock is ours, and nobody stands still at it.

@@ -5,6 +5,8 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
 
 use crate::nodes::Loses;
 use crate::random::Random;
@@ -35,11 +37,12 @@ pub enum FaultClass {
     StaleReplica,
     ClockJump,
     ClockExcursion,
+    AllClocks,
 }
 
 impl FaultClass {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Pause,
         Self::Preempt,
         Self::Suspend,
@@ -59,6 +62,7 @@ impl FaultClass {
         Self::StaleReplica,
         Self::ClockJump,
         Self::ClockExcursion,
+        Self::AllClocks,
     ];
 
     /// Its name on the command line.
@@ -84,6 +88,7 @@ impl FaultClass {
             Self::StaleReplica => "stale-replica",
             Self::ClockJump => "clock-jump",
             Self::ClockExcursion => "clock-excursion",
+            Self::AllClocks => "all-clocks",
         }
     }
 }
@@ -202,6 +207,11 @@ pub enum FaultKind {
         /// By how much.
         by: i64,
     },
+    /// The time of day is set everywhere, on processes and nodes, at the same moment.
+    Step {
+        /// By how much.
+        by: i64,
+    },
 }
 
 impl FaultKind {
@@ -313,6 +323,15 @@ fn fault(setup: &Setup, class: FaultClass, at: u64, random: &mut Random) -> Faul
             let by = sign * random.between(20 * MS, 5 * SECOND) as i64;
             (FaultKind::Excursion { node, by }, random.between(5 * MS, 2 * ttl))
         }
+        FaultClass::AllClocks => {
+            // Ahead by more than any lease lasts, but not back by more than a node that has forgotten waits:
+            // fences follow the time of day.
+            let by = match sign {
+                1 => random.between(20 * MS, 3 * ttl) as i64,
+                _ => -(random.between(20 * MS, ttl) as i64),
+            };
+            (FaultKind::Step { by }, 0)
+        }
     };
     Fault { at, lasts, kind }
 }
@@ -362,8 +381,27 @@ impl World {
                 self.kill(process);
             }
             FaultKind::WallJump { process, by } => {
-                let shown = (WALL_START + now).saturating_add_signed(by);
+                let shown = state.time_of_day().saturating_add_signed(by);
                 state.processes[usize::from(process)].wall.set(now, shown);
+                let wakers = state.processes[usize::from(process)].wall_was_set();
+                drop(state);
+                wakers.into_iter().for_each(Waker::wake);
+            }
+            FaultKind::Step { by } => {
+                // Processes in the middle of a step have read their clocks already: it comes after that.
+                let busy = state.processes.iter().map(|process| process.busy_until).max();
+                if let Some(busy) = busy.filter(|busy| now < *busy) {
+                    if busy < self.setup.horizon {
+                        state.at(busy, Event::Fault(index));
+                    }
+                    return;
+                }
+                let wakers = state.step_all_clocks(by, self.setup.ttl);
+                drop(state);
+                if let Some(wakers) = wakers {
+                    self.cut_windows(by);
+                    wakers.into_iter().for_each(Waker::wake);
+                }
             }
             FaultKind::Break { process, node } => state.break_path(process.into(), node.into()),
             FaultKind::Crash { node, loses } => {
@@ -379,7 +417,7 @@ impl World {
                 state.note(now, What::Forgot { node });
             }
             FaultKind::Jump { node, by } => {
-                let shown = (WALL_START + now).saturating_add_signed(by);
+                let shown = state.time_of_day().saturating_add_signed(by);
                 state.servers[usize::from(node)].clock.set(now, shown);
             }
             FaultKind::Cut { .. }
@@ -436,6 +474,38 @@ impl State {
             }
             _ => {}
         }
+    }
+
+    /// The true time of day, as whoever keeps the clocks has it.
+    pub(crate) fn time_of_day(&self) -> u64 {
+        (WALL_START + self.now).saturating_add_signed(self.stepped)
+    }
+
+    /// Sets the time of day everywhere. Returns whom to tell.
+    ///
+    /// Nothing is set back in the time of a lease after it was set ahead: whoever stood still meanwhile would
+    /// notice neither. Nor is it set back twice in that time, by more than fences bear.
+    fn step_all_clocks(&mut self, by: i64, ttl: Duration) -> Option<Vec<Waker>> {
+        let now = self.now;
+        let lease = ttl.as_nanos() as u64 * 11 / 10;
+        if by < 0 && self.stepped_at.is_some_and(|at| now < at + lease) {
+            return None;
+        }
+        self.stepped += by;
+        self.stepped_at = Some(now);
+        self.note(now, What::Stepped { by });
+        for server in &mut self.servers {
+            server.clock.jump(now, by);
+        }
+        let processes = self.processes.iter_mut();
+        Some(
+            processes
+                .flat_map(|process| {
+                    process.wall.jump(now, by);
+                    process.wall_was_set()
+                })
+                .collect(),
+        )
     }
 
     fn crash(&mut self, node: usize, loses: Loses, end: u64) {

@@ -44,11 +44,13 @@ pub enum Planted {
     HealUnguarded,
     /// The server looks at every request, and its client at the clocks.
     ClientSeesJumps,
+    /// A lease counts by the time since the machine started alone.
+    LeaseByBootTime,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::DeadlineFromReply,
         Self::GrantFromArrival,
         Self::ReleaseUnchecked,
@@ -68,6 +70,7 @@ impl Planted {
         Self::ClosedServes,
         Self::HealUnguarded,
         Self::ClientSeesJumps,
+        Self::LeaseByBootTime,
     ];
 
     /// What a margin lacks that counts how far a server may be behind twice, and not how far ahead.

@@ -66,6 +66,9 @@ pub(crate) struct Process {
     tasks: BTreeMap<u64, Option<BoxFuture<'static, ()>>>,
     next_task: u64,
     ready: Vec<Work>,
+    /// How often its time of day was set, and who waits for the next time.
+    wall_sets: u64,
+    wall_wakers: Vec<Waker>,
 }
 
 impl Process {
@@ -87,7 +90,15 @@ impl Process {
             tasks: BTreeMap::new(),
             next_task: 1,
             ready: Vec::new(),
+            wall_sets: 0,
+            wall_wakers: Vec::new(),
         }
+    }
+
+    /// Its time of day was set. Returns whom to tell.
+    pub(crate) fn wall_was_set(&mut self) -> Vec<Waker> {
+        self.wall_sets += 1;
+        std::mem::take(&mut self.wall_wakers)
     }
 
     pub(crate) fn add(&mut self, work: Work) {
@@ -200,6 +211,7 @@ impl World {
             dead.incarnation += 1;
             dead.alive = false;
             dead.ready.clear();
+            dead.wall_wakers.clear();
             let tasks = std::mem::take(&mut dead.tasks);
             let links: Vec<_> = state.links.values().cloned().collect();
             (tasks, links)
@@ -314,6 +326,11 @@ impl Runtime for SimulatedRuntime {
         UNIX_EPOCH + Duration::from_nanos(nanos)
     }
 
+    fn wall_set(&self) -> BoxFuture<'static, ()> {
+        let sets = self.world.state().processes[self.process].wall_sets;
+        Box::pin(WallSet { world: Arc::clone(&self.world), process: self.process, sets })
+    }
+
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         let late = if self.world.planted() == Some(Planted::LateTimers) {
             Planted::LATE_BY
@@ -343,6 +360,29 @@ impl Runtime for SimulatedRuntime {
 impl fmt::Debug for SimulatedRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SimulatedRuntime").field("process", &self.process).finish_non_exhaustive()
+    }
+}
+
+/// Ends when the time of day of a process was set more often than so.
+struct WallSet {
+    world: Arc<World>,
+    process: usize,
+    sets: u64,
+}
+
+impl Future for WallSet {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.world.state();
+        let process = &mut state.processes[self.process];
+        if process.wall_sets > self.sets {
+            return Poll::Ready(());
+        }
+        if !process.wall_wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            process.wall_wakers.push(cx.waker().clone());
+        }
+        Poll::Pending
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::checkers::{self, Violation};
 use crate::nemesis::Plan;
 use crate::trace::{Leftover, Trace, What};
-use crate::world::{WALL_START, World};
+use crate::world::World;
 use crate::{Dialect, FaultClass, Setup};
 
 /// How long the calm may last until everybody has what he wants.
@@ -82,8 +82,9 @@ impl World {
         state.note(now, What::Calm);
         if self.setup.dialect == Dialect::Strict {
             // Whoever keeps the clocks of the nodes sees to it that they are right again.
+            let shown = state.time_of_day();
             for server in &mut state.servers {
-                server.clock.set(now, WALL_START + now);
+                server.clock.set(now, shown);
             }
         }
         for process in &mut state.processes {

@@ -41,6 +41,7 @@ impl Dialect {
             FaultClass::StaleReplica,
             FaultClass::ClockJump,
             FaultClass::ClockExcursion,
+            FaultClass::AllClocks,
         ];
         let bears = |class: &FaultClass| self == Self::Strict || !forgetful.contains(class);
         FaultClass::ALL.into_iter().filter(bears).collect()
@@ -49,6 +50,11 @@ impl Dialect {
     /// How long the nodes keep a lock.
     pub(crate) fn ttl(self) -> Duration {
         Duration::from_secs(self.or(1, 2))
+    }
+
+    /// Whether leases count by the time of day as well.
+    pub(crate) fn is_by_wall_clock(self) -> bool {
+        self.or(false, true)
     }
 
     /// What is taken off the end of a lease for clocks that differ.

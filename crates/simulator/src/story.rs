@@ -39,6 +39,9 @@ fn said(what: &What) -> Option<String> {
         What::Fault(_) | What::Mended(_) | What::Answered { .. } | What::Leftover { .. } => {
             return None;
         }
+        What::Stepped { by } => {
+            format!("the time of day is set {} ms ahead everywhere", by / 1_000_000)
+        }
         What::Started(process) => format!("process {process} starts"),
         What::Stopped { process, until, .. } => {
             format!("process {process} stands still until {}", Time(*until))
@@ -127,6 +130,9 @@ impl fmt::Display for Fault {
             FaultKind::Excursion { node, by } => {
                 let by = by / 1_000_000;
                 write!(f, "the clock of node {node} is {by} ms off for a while")
+            }
+            FaultKind::Step { by } => {
+                write!(f, "the time of day is set {} ms ahead everywhere", by / 1_000_000)
             }
         }?;
         if self.lasts > 0 { write!(f, ", for {} ms", self.lasts / 1_000_000) } else { Ok(()) }

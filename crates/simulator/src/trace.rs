@@ -26,6 +26,11 @@ pub enum What {
     Fault(u32),
     /// It is over.
     Mended(u32),
+    /// The time of day is set by so much everywhere.
+    Stepped {
+        /// In nanoseconds, ahead or back.
+        by: i64,
+    },
     /// A process starts.
     Started(u8),
     /// A process does not run until then, and notices only by the clock.

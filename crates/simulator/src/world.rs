@@ -96,6 +96,9 @@ pub(crate) struct World {
 
 pub(crate) struct State {
     pub(crate) now: u64,
+    /// What all clocks were set by together, and when they last were.
+    pub(crate) stepped: i64,
+    pub(crate) stepped_at: Option<u64>,
     numbers: u64,
     queue: BinaryHeap<Reverse<Scheduled>>,
     pub(crate) processes: Vec<Process>,
@@ -127,6 +130,8 @@ impl World {
         let servers = (0..setup.nodes).map(server).collect();
         let state = State {
             now: 0,
+            stepped: 0,
+            stepped_at: None,
             numbers: 0,
             queue: BinaryHeap::new(),
             processes,

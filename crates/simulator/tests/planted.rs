@@ -88,6 +88,7 @@ fn redlock_does_not_hold_under_faults_that_it_does_not_promise_to_bear() {
         (FaultClass::StaleReplica, 30),
         (FaultClass::ClockJump, 60),
         (FaultClass::ClockExcursion, 30),
+        (FaultClass::AllClocks, 30),
     ] {
         let mut faults = Dialect::Redlock.allowed();
         faults.extend([class; 4]);
@@ -187,6 +188,16 @@ fn unguarded_healing_is_caught_within_5_seeds() {
 fn jumps_that_only_the_client_sees_are_caught_within_40_seeds() {
     let faults = [FaultClass::ClockJump, FaultClass::ClockExcursion];
     is_caught(Planted::ClientSeesJumps, with(strict(40), &faults), &[Invariant::Exclusion]);
+}
+
+#[test]
+fn a_lease_that_counts_by_one_clock_is_caught_within_10_seeds() {
+    is_caught(
+        Planted::LeaseByBootTime,
+        with(strict(10), &[FaultClass::AllClocks]),
+        &[Invariant::Exclusion],
+    );
+    is_caught(Planted::LeaseByBootTime, strict(40), &[Invariant::Exclusion]);
 }
 
 /// What was found is cut down to what it takes.

@@ -11,7 +11,7 @@ calm in which everybody must get the lock. The same seed gives the same run, eve
 
 Faults, for --faults: pause, preempt, suspend, kill, wall-jump, cut, lost-reply, split, break, delay, \
 slow-node, stop-node, crash; and those that the redlock dialect does not promise to bear: \
-restart-empty, lose-last-second, flush, stale-replica, clock-jump, clock-excursion. Also none.
+restart-empty, lose-last-second, flush, stale-replica, clock-jump, clock-excursion, all-clocks. Also none.
 
 Scenarios, for --scenario: long-pause, restarts-empty, clock-jumps, lost-reply, three-way-split, \
 partition, slow-minority, suspended-laptop. Each is played in both dialects.

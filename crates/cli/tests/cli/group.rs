@@ -1,6 +1,5 @@
 //! The command and what it started: one fate.
 
-use std::fs;
 use std::io::{self, BufRead, BufReader};
 
 use quorlock_testkit::eventually;
@@ -8,6 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::nodes::Nodes;
 use crate::process::{Running, is_alive, outcome};
+use crate::standing_still::killer_of;
 
 /// Ends at once, and leaves a process behind.
 const LEAVES_ONE_BEHIND: &str = "sleep 60 & echo $$ $!; exit 3";
@@ -100,16 +100,7 @@ fn the_command_dies_though_nobody_is_left_to_end_its_group() {
     let script = "trap '' TERM HUP INT; echo $$; while :; do sleep 1; done";
     let run = Running::start(nodes.quorlock("run").args(["x", "--", "sh", "-c", script]));
     let pids = run.pids();
-    let order = format!("quorlock\0__bury\0{}\0", pids[0]);
-    let mut undertaker = None;
-    eventually("somebody is there to end the group", || {
-        let mut processes = fs::read_dir("/proc").unwrap().map_while(Result::ok);
-        undertaker = processes.find(|process| {
-            fs::read(process.path().join("cmdline")).is_ok_and(|line| line == order.as_bytes())
-        });
-        undertaker.is_some()
-    });
-    kill(undertaker.unwrap().file_name().to_str().unwrap().parse().unwrap());
+    kill(killer_of(pids[0]).as_raw_nonzero().get());
     run.signal(Signal::KILL);
     eventually("the command is gone", || !is_alive(pids[0]));
 }

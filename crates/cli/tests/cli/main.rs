@@ -27,6 +27,7 @@ mod scripts;
 mod secrets;
 mod signals;
 mod simulate;
+mod standing_still;
 mod status;
 mod strangers;
 mod terminal;

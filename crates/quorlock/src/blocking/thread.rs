@@ -52,6 +52,10 @@ impl Runtime for OwnThread {
         self.tokio.wall()
     }
 
+    fn wall_set(&self) -> BoxFuture<'static, ()> {
+        self.tokio.wall_set()
+    }
+
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         self.tokio.sleep(duration)
     }

@@ -83,9 +83,9 @@ impl AcquireRound {
     /// Asks all nodes for the name.
     pub(crate) fn start(core: &Arc<Core>, name: Name, wish: Wish) -> Arc<Self> {
         let token = Token::owned(&*core.runtime, wish.owner);
-        let stamp = core.stamp();
+        let (stamp, since) = core.clock.stamp();
         let proposal = core.proposal(stamp.wall_us, wish.turns(core.settings.local_turns));
-        let round = Acquire::new(core.quorum, &core.terms(wish.ttl), stamp.sent, wish.least);
+        let round = Acquire::new(core.quorum, &core.terms(wish.ttl), since, wish.least);
         let state = State { round, said: Said::default(), asking: true, waker: None };
         let core = Arc::clone(core);
         let round =

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::{Claim, Defeated, Origin, ReleaseRound, Won, said::Said};
-use crate::core::Core;
+use crate::core::{Core, Stamp};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
@@ -291,14 +291,15 @@ impl Candidacy {
                 state.phase = Phase::STANDING;
             }
             let number = state.standing.number();
-            let sent = state.standing.ask(nodes, yielding, self.core.now());
-            let wall_us = self.core.wall_us();
+            let (stamp, now) = self.core.clock.stamp();
+            let wall_us = stamp.wall_us;
+            let sent = state.standing.ask(nodes, yielding, now);
             // By the time of day, so that all nodes sort alike. Each of them puts a new one behind
             // those that are there, whatever the time of day is thought to be.
             let number = number.map_or(TicketNumber::New(wall_us), TicketNumber::Agreed);
             let proposal = self.core.proposal(wall_us, state.turns);
             let candidacy = Arc::clone(self);
-            Arc::new(Ask { candidacy, sent, wall_us, number, yielding, proposal })
+            Arc::new(Ask { candidacy, stamp, sent, number, yielding, proposal })
         };
         self.core.ask(&ask, nodes);
         let left = {
@@ -468,8 +469,9 @@ impl Alarm for Candidacy {
 #[derive(Debug)]
 struct Ask {
     candidacy: Arc<Candidacy>,
+    stamp: Stamp,
+    /// What a lease that comes of it counts from.
     sent: Moment,
-    wall_us: u64,
     number: TicketNumber,
     yielding: bool,
     proposal: Option<Proposal>,
@@ -478,9 +480,9 @@ struct Ask {
 impl Round for Ask {
     fn request(&self, _node: usize) -> Request<'_> {
         let Candidacy { core, name, token, waiter, .. } = &*self.candidacy;
-        let ticket = Ticket { client: core.client, waiter: *waiter, number: self.number };
+        let Self { stamp: Stamp { sent, wall_us }, number, yielding, proposal, .. } = *self;
+        let ticket = Ticket { client: core.client, waiter: *waiter, number, sent: self.sent };
         let ttl = self.candidacy.ttl();
-        let Self { sent, wall_us, yielding, proposal, .. } = *self;
         let verb = Verb::Wait { token, ttl, ticket, yielding, proposal };
         Request { name, sent, wall_us, verb }
     }

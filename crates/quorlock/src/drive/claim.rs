@@ -10,6 +10,7 @@ use super::nature::Nature;
 use super::{DescribeRound, ExtendRound, ReleaseRound};
 use crate::core::{Core, Stamp};
 use crate::error::{Error, Loss};
+use crate::lease_clock::Deadline;
 use crate::line::{Passed, Turn};
 use crate::locked::locked;
 use crate::name::Name;
@@ -411,11 +412,15 @@ impl Claim {
         change(&mut locked(&self.state).lease, now)
     }
 
-    /// An extension is about to be sent. Returns when that is, and the deadline that it has to
-    /// meet, and the nodes that it stands on; or why there cannot be one.
-    pub(crate) fn extending(&self) -> Result<(Stamp, Moment, NodeSet), Error> {
-        let stamp = self.core.stamp();
-        let now = stamp.sent;
+    /// When it ends, unless it is extended.
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.core.clock.deadline(|now| locked(&self.state).lease.remaining(now))
+    }
+
+    /// An extension is about to be sent. Returns when that is, for the nodes and for the lease, and
+    /// the deadline that it has to meet, and the nodes that it stands on; or why there cannot be one.
+    pub(crate) fn extending(&self) -> Result<(Stamp, Moment, Moment, NodeSet), Error> {
+        let (stamp, now) = self.core.clock.stamp();
         let mut state = locked(&self.state);
         let lease = &mut state.lease;
         if let LeaseState::Lost(reason) = lease.state(now) {
@@ -427,7 +432,7 @@ impl Claim {
         }
         let deadline = lease.valid_until();
         state.tried = now;
-        Ok((stamp, deadline, state.backing))
+        Ok((stamp, now, deadline, state.backing))
     }
 
     /// Takes in how an extension ended that was sent then, and tells whoever waits for it if that

@@ -15,6 +15,8 @@ use quorlock_protocol::{Extend, ExtendOutcome, Moment, NodeSet, Number, Numbers,
 pub(crate) struct ExtendRound {
     claim: Arc<Claim>,
     stamp: Stamp,
+    /// What a lease that comes of it counts from.
+    since: Moment,
     /// The nodes that may store the record again, if they have forgotten it.
     backing: NodeSet,
     /// Nobody waits for it: what is amiss goes to the log.
@@ -42,13 +44,13 @@ impl ExtendRound {
     }
 
     fn ask(claim: &Arc<Claim>, unattended: bool) -> Result<Arc<Self>, Error> {
-        let (stamp, deadline, backing) = claim.extending()?;
+        let (stamp, since, deadline, backing) = claim.extending()?;
         let core = &claim.core;
-        let round = Extend::new(core.quorum, &core.terms(claim.ttl()), stamp.sent, deadline);
+        let round = Extend::new(core.quorum, &core.terms(claim.ttl()), since, deadline);
         let numbers = Numbers::default();
         let state = Mutex::new(State { round, numbers, said: Said::default(), waker: None });
         let claim = Arc::clone(claim);
-        let round = Arc::new(Self { claim, stamp, backing, unattended, state });
+        let round = Arc::new(Self { claim, stamp, since, backing, unattended, state });
         round.claim.core.ask_all(&round);
         round.claim.describe();
         Ok(round)
@@ -97,12 +99,12 @@ impl ExtendRound {
             let backing = state.round.tally().yes();
             let Some(outcome) = decided else {
                 drop(state);
-                self.claim.backed(self.stamp.sent, backing);
+                self.claim.backed(self.since, backing);
                 return;
             };
             (outcome, backing, state.waker.take())
         };
-        let doubtful = self.claim.extended(outcome, self.stamp.sent, backing);
+        let doubtful = self.claim.extended(outcome, self.since, backing);
         if doubtful && self.unattended {
             self.warn(now);
         }

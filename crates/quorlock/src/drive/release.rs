@@ -113,7 +113,7 @@ impl ReleaseRound {
     }
 
     fn taken_for(&self) -> Duration {
-        self.until.since(self.core.now())
+        self.until.since(self.core.runtime.now())
     }
 
     fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {

@@ -263,7 +263,7 @@ impl Round for Question {
             Wish::Inspect => Verb::Inspect,
             Wish::Wait => {
                 let number = TicketNumber::New(1);
-                let ticket = Ticket { client: self.client, waiter: 1, number };
+                let ticket = Ticket { client: self.client, waiter: 1, number, sent: self.sent };
                 Verb::Wait { token, ttl, ticket, yielding: false, proposal: self.proposal }
             }
             Wish::Release => {

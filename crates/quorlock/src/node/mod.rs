@@ -95,7 +95,7 @@ pub trait Inbox: Send + Sync {
 pub struct Grant {
     /// Which ticket of the client.
     pub waiter: u64,
-    /// When the latest request with this ticket was sent that the node had seen by then.
+    /// [`Ticket::sent`] of the latest request with this ticket that the node had seen by then.
     pub sent: Moment,
     /// Whether others are left in the queue.
     pub others: bool,
@@ -129,6 +129,9 @@ pub struct Ticket {
     pub waiter: u64,
     /// Where it stands.
     pub number: TicketNumber,
+    /// What [`Grant::sent`] repeats: when the request with it was sent, by the clock of its lease. It
+    /// grows from request to request.
+    pub sent: Moment,
 }
 
 /// Where a ticket stands in the queue: low numbers are served first.
@@ -148,6 +151,9 @@ pub struct Capabilities {
     pub drift: Drift,
     /// What has to be taken off the end of the validity besides.
     pub margin: Duration,
+    /// Whether a lease also ends when the *time of day* has advanced by its validity, as it does on a
+    /// node that compares clients' times of day. The time since the machine started always ends it.
+    pub by_wall_clock: bool,
 }
 
 /// What a node is asked to do.

@@ -6,13 +6,17 @@
 
 mod burst;
 mod tokio;
+#[cfg(all(target_os = "linux", feature = "redis"))]
+mod wall_set;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
-pub use self::tokio::TokioRuntime;
+pub use self::tokio::{TokioRuntime, boot_time};
+#[cfg(all(target_os = "linux", feature = "redis"))]
+pub use self::wall_set::wall_set_timer;
 pub use quorlock_protocol::Moment;
 
 /// A boxed future, as it crosses a seam.
@@ -26,6 +30,14 @@ pub trait Runtime: Send + Sync + fmt::Debug {
     /// The time of day, which may jump.
     fn wall(&self) -> SystemTime;
 
+    /// Ends when the time of day may have been set since this was called, or the machine was suspended.
+    ///
+    /// Leases that also count by the time of day are looked at then. Without it, as by default, they are
+    /// looked at once a second.
+    fn wall_set(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+
     /// Ends when `duration` has passed, or a little later.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 
@@ -38,7 +50,12 @@ pub trait Runtime: Send + Sync + fmt::Debug {
 
 /// The time of day in microseconds since 1970, within what a script on a server can count exactly.
 pub(crate) fn wall_us(runtime: &dyn Runtime) -> u64 {
-    let wall = runtime.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    micros(runtime.wall())
+}
+
+/// The same of a time of day that was read before.
+pub(crate) fn micros(wall: SystemTime) -> u64 {
+    let wall = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(wall.as_micros()).unwrap_or(u64::MAX).min(1 << 52)
 }
 

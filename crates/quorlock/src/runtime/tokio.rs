@@ -35,16 +35,27 @@ const CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(target_os = "linux"))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
+/// The time since the machine started, suspended time included where the system counts it.
+#[must_use]
+pub fn boot_time() -> Moment {
+    let time = clock_gettime(CLOCK);
+    let secs = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Moment::from_nanos(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
 impl Runtime for TokioRuntime {
     fn now(&self) -> Moment {
-        let time = clock_gettime(CLOCK);
-        let secs = u64::try_from(time.tv_sec).unwrap_or(0);
-        let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-        Moment::from_nanos(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
+        boot_time()
     }
 
     fn wall(&self) -> SystemTime {
         SystemTime::now()
+    }
+
+    #[cfg(all(target_os = "linux", feature = "redis"))]
+    fn wall_set(&self) -> BoxFuture<'static, ()> {
+        super::wall_set::wall_set(&self.handle)
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {

@@ -5,6 +5,7 @@
 //! dialect, by the same steps, where it lets both of them in: so it is seen that the fault is one.
 
 mod agreeing;
+mod all_clocks;
 mod clocks;
 mod dialects;
 mod evicting;

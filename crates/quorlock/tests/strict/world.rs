@@ -1,6 +1,6 @@
 //! Three servers, and clients whose clocks move with theirs.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +11,7 @@ use quorlock_testkit::conformance::Client;
 use quorlock_testkit::{
     DEADLINE, Proxy, RedisServer, RedisServerBuilder, Reply, eventually_async as eventually,
 };
+use tokio::sync::Notify;
 
 use crate::NAME;
 
@@ -68,8 +69,14 @@ impl World {
         options: impl Fn(RedisServerBuilder) -> RedisServerBuilder,
     ) -> Self {
         let server = || options(RedisServer::builder().own_clock()).start();
-        let (real, passed_ms) = (TokioRuntime::current(), AtomicU64::new(0));
-        let time = Arc::new(Time { real, stopped: OnceLock::new(), passed_ms });
+        let time = Arc::new(Time {
+            real: TokioRuntime::current(),
+            stopped: OnceLock::new(),
+            passed_ms: AtomicU64::new(0),
+            set_ms: AtomicI64::new(0),
+            set: Arc::default(),
+            waiting_for_set: Arc::default(),
+        });
         let servers = (0..3).map(|_| server()).collect();
         Self { dialect, servers, others: Mutex::default(), time }
     }
@@ -177,6 +184,21 @@ impl World {
         self.time.passed_ms.fetch_add(ms, SeqCst);
     }
 
+    /// Somebody sets the time of day for everybody, all at once. The time since the start of the clients'
+    /// machine is what it was.
+    pub(crate) fn set_time_of_day(&self, by_ms: i64) {
+        for server in &self.servers {
+            server.clock().jump_ms(by_ms);
+        }
+        self.time.set_ms.fetch_add(by_ms, SeqCst);
+        self.time.set.notify_waiters();
+    }
+
+    /// Whether a client waits to be told that the time of day was set.
+    pub(crate) fn waits_for_a_step(&self) -> bool {
+        self.time.waiting_for_set.load(SeqCst) > 0
+    }
+
     /// Waits until a client that was cut off has found all servers again.
     pub(crate) async fn all_reached_by(&self, locker: &Locker) {
         self.reached_by(locker, |reached| reached.iter().all(|reached| *reached)).await;
@@ -214,6 +236,10 @@ struct Time {
     real: TokioRuntime,
     stopped: OnceLock<(Moment, SystemTime)>,
     passed_ms: AtomicU64,
+    /// What the time of day was set by besides.
+    set_ms: AtomicI64,
+    set: Arc<Notify>,
+    waiting_for_set: Arc<AtomicUsize>,
 }
 
 impl Time {
@@ -230,7 +256,18 @@ impl Runtime for Time {
 
     fn wall(&self) -> SystemTime {
         let wall = self.stopped.get().map_or_else(|| self.real.wall(), |stopped| stopped.1);
-        wall + self.passed()
+        let set_ms = self.set_ms.load(SeqCst);
+        let by = Duration::from_millis(set_ms.unsigned_abs());
+        let wall = wall + self.passed();
+        if set_ms < 0 { wall - by } else { wall + by }
+    }
+
+    fn wall_set(&self) -> BoxFuture<'static, ()> {
+        let (set, waiting) = (Arc::clone(&self.set), Arc::clone(&self.waiting_for_set));
+        let mut set = Box::pin(set.notified_owned());
+        set.as_mut().enable();
+        waiting.fetch_add(1, SeqCst);
+        Box::pin(set)
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
@@ -277,6 +314,14 @@ pub(crate) fn is_held(server: &RedisServer) -> bool {
         record.starts_with("quorlock ") && matches!(record.as_bytes().get(25), Some(b'-' | b'='))
     };
     text(server, NAME).is_some_and(|record| !is_free(&record))
+}
+
+/// How many wait for the lock there.
+pub(crate) fn waiters(server: &RedisServer) -> i64 {
+    match server.command(&["ZCARD", &format!("{NAME}:quorlock:queue")]) {
+        Reply::Int(count) => count,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// How many scripts the server has run.

@@ -24,6 +24,13 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
             What::Quarantined { node, until } => {
                 quarantine.insert(node, until);
             }
+            What::Stepped { by } => {
+                // What it has forgotten ends earlier by as much.
+                let ahead = u64::try_from(by).unwrap_or_default();
+                for until in forgotten.values_mut() {
+                    *until = until.saturating_sub(ahead);
+                }
+            }
             What::Forgot { node } => {
                 forgotten.insert(node, entry.at + longest);
             }

@@ -499,6 +499,8 @@ impl Node for SimulatedNode {
         } else {
             dialect.margin()
         };
+        capabilities.by_wall_clock =
+            dialect.is_by_wall_clock() && !self.0.planted(Planted::LeaseByBootTime);
         capabilities
     }
 

@@ -82,7 +82,12 @@ impl Asked {
             Verb::Look => AskedVerb::Mark(None),
             Verb::Mark(mark) => AskedVerb::Mark(Some(mark.clone())),
         };
-        let (name, sent) = (request.name.as_bytes().to_vec(), request.sent);
+        let name = request.name.as_bytes().to_vec();
+        // As word of a grant repeats it.
+        let sent = match request.verb {
+            Verb::Wait { ticket, .. } => ticket.sent,
+            _ => request.sent,
+        };
         Self { name, sent, wall_us: request.wall_us, set: Arc::clone(set), verb }
     }
 

@@ -153,7 +153,7 @@ impl Pair {
             4..6 => AskedVerb::Confirm { token, number: least },
             6..9 => AskedVerb::Extend { token, ttl, heal: random.percent(50).then_some(least) },
             9..14 => {
-                let ticket = Ticket { client, waiter: who, number };
+                let ticket = Ticket { client, waiter: who, number, sent: self.runtime.now() };
                 AskedVerb::Wait { token, ttl, ticket, yielding: random.percent(30), proposal }
             }
             14..18 => AskedVerb::Release { token, next: least },

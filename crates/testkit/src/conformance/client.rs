@@ -164,10 +164,11 @@ impl Waiter<'_> {
         Word { waiter: self.waiter, sent: probe.sent() }
     }
 
-    /// A place in the queue of that number.
+    /// A place in the queue of that number. Who asks for it says when.
     #[must_use]
     pub fn ticket(&self, number: TicketNumber) -> Ticket {
-        Ticket { client: self.client.id, waiter: self.waiter, number }
+        let sent = Moment::default();
+        Ticket { client: self.client.id, waiter: self.waiter, number, sent }
     }
 }
 

@@ -310,6 +310,7 @@ impl Round for Probe {
                 Verb::Release { token, until, next, queued }
             }
             Ask::Wait { ttl, ticket, yielding, proposal } => {
+                let ticket = Ticket { sent: self.sent, ..ticket };
                 Verb::Wait { token, ttl, ticket, yielding, proposal }
             }
             Ask::Inspect => Verb::Inspect,

@@ -96,7 +96,11 @@ impl Node for MemoryNode {
 
     fn capabilities(&self) -> Capabilities {
         // One process, one clock: nothing drifts.
-        Capabilities { drift: Drift { base: Duration::ZERO, per_mille: 0 }, margin: Duration::ZERO }
+        Capabilities {
+            drift: Drift { base: Duration::ZERO, per_mille: 0 },
+            margin: Duration::ZERO,
+            by_wall_clock: false,
+        }
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {

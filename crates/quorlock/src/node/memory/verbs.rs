@@ -202,7 +202,7 @@ impl Records {
                 continue;
             };
             let others = queue.is_live(now);
-            let (waiter, sent) = (place.ticket.waiter, place.sent);
+            let (waiter, sent) = (place.ticket.waiter, place.ticket.sent);
             let proposal = place.proposal.map(|wanted| wanted.at_least(next));
             let number = self.give_number(name, proposal, now);
             let word = Word { node, inbox, grant: Grant { waiter, sent, others, number } };
@@ -316,7 +316,8 @@ mod tests {
             let mut records = Records::default();
             let listener = Listener { node: 0, inbox: Arc::downgrade(&inbox) as Weak<dyn Inbox> };
             records.listeners.insert(client, listener);
-            let ticket = Ticket { client, waiter: 1, number: TicketNumber::New(1) };
+            let ticket =
+                Ticket { client, waiter: 1, number: TicketNumber::New(1), sent: second(0) };
             Self { records, name: Name::new("n").unwrap(), ticket, inbox: Some(inbox) }
         }
 
@@ -330,7 +331,7 @@ mod tests {
             let verb = Verb::Wait {
                 token,
                 ttl: TTL,
-                ticket: self.ticket,
+                ticket: Ticket { sent: at, ..self.ticket },
                 yielding: false,
                 proposal: None,
             };

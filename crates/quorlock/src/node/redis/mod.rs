@@ -84,11 +84,14 @@ fn capabilities(settings: &Settings) -> Capabilities {
         Dialect::Strict => Capabilities {
             drift: Drift { base, per_mille: 10 },
             margin: marker::clock_margin(settings),
+            by_wall_clock: true,
         },
         // A daemon that slews a clock to the right time may run it 8 % off for a while.
-        Dialect::Redlock => {
-            Capabilities { drift: Drift { base, per_mille: 100 }, margin: Duration::ZERO }
-        }
+        Dialect::Redlock => Capabilities {
+            drift: Drift { base, per_mille: 100 },
+            margin: Duration::ZERO,
+            by_wall_clock: false,
+        },
     }
 }
 

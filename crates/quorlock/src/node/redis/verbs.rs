@@ -263,7 +263,7 @@ impl Dialect {
                 (if asks { command.arg(b"queued") } else { command }, Sent::Done)
             }
             Verb::Wait { token, ttl, ticket, yielding, proposal } => {
-                let Ticket { client, waiter, number } = ticket;
+                let Ticket { client, waiter, number, sent } = ticket;
                 let (number, kind) = match number {
                     TicketNumber::New(least) => (least, &b"new"[..]),
                     TicketNumber::Agreed(number) => (number, &b"agreed"[..]),
@@ -274,7 +274,7 @@ impl Dialect {
                     .number(millis(ttl))
                     .arg(client.to_string().as_bytes())
                     .number(waiter)
-                    .number(request.sent.as_nanos())
+                    .number(sent.as_nanos())
                     .number(number)
                     .arg(kind)
                     .arg(if yielding { b"yield" } else { b"keep" })

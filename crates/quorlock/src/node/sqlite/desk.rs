@@ -431,8 +431,8 @@ mod tests {
 
     fn call(desk: &Desk, token: Token, waiter: Option<u64>) -> Call {
         let number = TicketNumber::New(1);
-        let ticket = waiter.map(|waiter| Ticket { client: desk.client, waiter, number });
         let sent = desk.runtime.now();
+        let ticket = waiter.map(|waiter| Ticket { client: desk.client, waiter, number, sent });
         Call::new(Arc::new(Asking { name: Name::new("a").unwrap(), token, sent, ticket }), 0)
     }
 

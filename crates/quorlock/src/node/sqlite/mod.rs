@@ -140,7 +140,11 @@ impl Node for SqliteNode {
 
     fn capabilities(&self) -> Capabilities {
         // One machine, one clock: nothing drifts.
-        Capabilities { drift: Drift { base: Duration::ZERO, per_mille: 0 }, margin: Duration::ZERO }
+        Capabilities {
+            drift: Drift { base: Duration::ZERO, per_mille: 0 },
+            margin: Duration::ZERO,
+            by_wall_clock: false,
+        }
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {

@@ -128,7 +128,7 @@ impl Queue<'_> {
         if !alone {
             number = self.join(verbs, request)?;
             let standing =
-                Standing { name: request.name.clone(), token: *token, sent: request.sent };
+                Standing { name: request.name.clone(), token: *token, sent: ticket.sent };
             self.tickets.0.insert(ticket.waiter, standing);
         }
         let least = proposal.map_or(0, |proposal| proposal.least);
