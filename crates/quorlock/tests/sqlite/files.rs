@@ -8,6 +8,7 @@ use std::process::Command;
 use quorlock::node::{FailureKind, sqlite};
 use quorlock::{Error, Locker, Settings};
 use quorlock_testkit::conformance::owner;
+use quorlock_testkit::eventually;
 use rusqlite::Connection;
 
 use super::{LONG, Place, open, patient, url};
@@ -80,13 +81,17 @@ async fn a_file_of_something_else_is_refused_and_left_alone() {
     sql.execute_batch("CREATE TABLE lock(name)").unwrap();
     let why = refusal(&foreign).await;
     assert!(why.contains("another program"), "{why}");
+    assert!(
+        !place.directory.path().join("foreign.db-wake").exists(),
+        "something is left beside it"
+    );
     let mode: String = sql.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
     assert_eq!(mode, "delete");
 }
 
 #[tokio::test]
 async fn a_file_of_another_version_is_refused() {
-    for (version, remedy) in [(4, "newest program"), (2, "end the older programs")] {
+    for (version, remedy) in [(5, "newest program"), (3, "end the older programs")] {
         let place = Place::new();
         place.locker().await;
         place.sql().pragma_update(None, "user_version", version).unwrap();
@@ -102,16 +107,12 @@ async fn a_file_of_another_boot_is_made_anew() {
     for damage in [None, Some("lock"), Some("ticket"), Some("boot")] {
         let place = Place::new();
         let before = place.locker().await;
-        let _void = before.lock("a").await.unwrap();
+        before.lock("a").await.unwrap().keep().unwrap();
         drop(before);
-        let sql = place.sql();
-        sql.execute("UPDATE boot SET id = 'another'", []).unwrap();
-        let _: i64 = sql.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get(0)).unwrap();
+        eventually("the file is closed", || !place.is_open_here());
+        place.restart();
         if let Some(table) = damage {
-            let page = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
-            let page: u32 = sql.query_row(page, [table], |row| row.get(0)).unwrap();
-            drop(sql);
-            overwrite(&place.file, u64::from(page - 1) * 1_024);
+            place.damage(table);
         }
         let locker = place.locker().await;
         locker.try_lock("a").await.unwrap().release().await.unwrap();
@@ -121,11 +122,6 @@ async fn a_file_of_another_boot_is_made_anew() {
         let state: String = sql.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(state, "ok", "{damage:?}");
     }
-}
-
-fn overwrite(file: &Path, at: u64) {
-    let file = fs::OpenOptions::new().write(true).open(file).expect("the file");
-    std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 1_024], at).expect("written");
 }
 
 /// Not a test: one of those of `a_file_of_another_boot_is_made_anew_once`.
@@ -147,7 +143,8 @@ fn a_file_of_another_boot_is_made_anew_once() {
     let place = Place::new();
     runtime.block_on(async { drop(place.locker().await) });
     for _ in 0..5 {
-        place.sql().execute("UPDATE boot SET id = 'another'", []).unwrap();
+        eventually("the file is closed", || !place.is_open_here());
+        place.restart();
         let start = || super::processes::start("files::opens_together", &place);
         let mut processes: Vec<_> = (0..8).map(|_| start()).collect();
         let outputs = processes.iter_mut().map(|process| process.stdout.take().unwrap());

@@ -2,10 +2,13 @@
 
 #![cfg(feature = "sqlite")]
 
+mod boots;
 mod busy;
 mod files;
 mod locks;
+mod planted;
 mod processes;
+mod tampered;
 mod waiting;
 
 use std::path::{Path, PathBuf};
@@ -16,6 +19,7 @@ use quorlock::node::{self, ClientId, Node};
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Builder, Locker, Settings};
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use tempfile::TempDir;
 
 /// Longer than any test takes.
@@ -50,9 +54,39 @@ impl Place {
         node
     }
 
-    /// The file behind the back of the locks.
+    /// The file behind the back of the locks. What it has beside it stays there, as it does when
+    /// locks let go of it.
     fn sql(&self) -> Connection {
-        Connection::open(&self.file).expect("the file")
+        let sql = Connection::open(&self.file).expect("the file");
+        sql.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).expect("a connection");
+        sql
+    }
+
+    /// Whether this process has the file open.
+    fn is_open_here(&self) -> bool {
+        let open = std::fs::read_dir("/proc/self/fd").expect("a list");
+        let mut open = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        open.any(|file| file == self.file)
+    }
+
+    /// Leaves the file as a restart of the machine does: it is of another boot, and the ends of its
+    /// records are on a clock that has begun anew since.
+    fn restart(&self) {
+        let sql = self.sql();
+        sql.execute("UPDATE boot SET id = 'another'", []).expect("a boot");
+        sql.execute("UPDATE lock SET expires_ns = expires_ns + 1000000000000000", [])
+            .expect("locks");
+        let _: i64 =
+            sql.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).expect("moved");
+    }
+
+    /// Overwrites the first page of a table.
+    fn damage(&self, table: &str) {
+        let page = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+        let page: u32 = self.sql().query_row(page, [table], |row| row.get(0)).expect("a table");
+        let file = std::fs::OpenOptions::new().write(true).open(&self.file).expect("the file");
+        let at = u64::from(page - 1) * 1_024;
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 1_024], at).expect("written");
     }
 }
 

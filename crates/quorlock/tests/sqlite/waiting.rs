@@ -19,7 +19,7 @@ impl Place {
         self.directory.path().join("locks.db-wake")
     }
 
-    fn tickets(&self) -> i64 {
+    pub(super) fn tickets(&self) -> i64 {
         self.sql().query_row("SELECT count(*) FROM ticket", [], |row| row.get(0)).expect("a count")
     }
 
@@ -95,19 +95,36 @@ async fn a_lie_changes_nothing() {
 #[tokio::test]
 async fn whoever_cannot_be_told_is_not_promised_anything_and_polls() {
     let place = Place::new();
-    fs::write(place.sockets(), "in the way").unwrap();
     let (_, client) = place.client().await;
+    let (here, there) = (place.locker().await, place.locker().await);
+    fs::remove_dir_all(place.sockets()).unwrap();
+    fs::write(place.sockets(), "in the way").unwrap();
     let holder = owner("a");
     assert!(holder.acquire(client.node(), LONG).is_done().await);
     assert!(!client.waiter("a", 1).wait(New(1), LONG).queued().await.told);
     assert!(holder.release(client.node()).is_done().await);
 
-    let (here, there) = (place.locker().await, place.locker().await);
     let guard = here.lock("b").await.unwrap();
     let waiter = tokio::spawn(there.lock("b").wait(DEADLINE).into_future());
     eventually_async("it waits", async || place.tickets() == 1).await;
     guard.release().await.unwrap();
     waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// Though nobody waits any more.
+#[tokio::test]
+async fn sockets_of_the_dead_go_when_the_file_is_opened() {
+    let place = Place::new();
+    place.locker().await;
+    for number in 0..100 {
+        // Closed without being removed, as after a kill.
+        drop(UnixDatagram::bind(place.sockets().join(format!("{number:016x}"))).unwrap());
+    }
+    eventually_async("they are gone", async || {
+        place.locker().await;
+        fs::read_dir(place.sockets()).unwrap().count() == 0
+    })
+    .await;
 }
 
 #[tokio::test]

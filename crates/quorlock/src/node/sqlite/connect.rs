@@ -1,29 +1,29 @@
 //! Opening the file, and refusing what would not keep a lock.
 
-use std::fs::{self, DirBuilder, File};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
-use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat, statfs};
-use rustix::io::Errno;
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rustix::fs::statfs;
 
 use super::address::Address;
-use super::error::{MAKE_WRITABLE, Trouble, is_busy, unfit};
+use super::boot::{self, Mark, Start};
+use super::error::{MAKE_WRITABLE, Trouble, cannot, is_busy, unfit};
+use super::identity::{Files, Identity, LOOK_UP_AFTER, lost_its_wal};
+use super::place::Place;
+use super::wake::Gate;
 use super::{queue, verbs};
 use crate::node::servers::Servers;
 use crate::node::{Failure, FailureKind, Setting};
+use crate::runtime::Moment;
 
 /// Tells a file of locks from those of other programs: "Quor" in ASCII.
 const APPLICATION_ID: i32 = 0x5175_6f72;
 /// Goes up by one with each change of the schema that an older program would get wrong.
-const SCHEMA_VERSION: i32 = 3;
-/// The boot in which all of the file was written.
-const BOOT: &str = "CREATE TABLE boot(id TEXT NOT NULL);";
+const SCHEMA_VERSION: i32 = 4;
 
 /// Every lock and every release write one page, so they are as small as is sensible. What they wrote
 /// is moved from the WAL to the file when there are so many.
@@ -51,8 +51,19 @@ const FUSE: i64 = 0x6573_5546;
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) connection: Connection,
-    address: Address,
-    identity: (u64, u64),
+    pub(super) mark: Mark,
+    place: Place,
+    files: Files,
+    /// Nothing is granted before, since what was granted may be lost.
+    grants_from: Moment,
+    _claim: Claim,
+}
+
+/// That no other node of this locker has the same file.
+#[derive(Debug)]
+struct Claim {
+    server: String,
+    index: usize,
     servers: Arc<Servers>,
 }
 
@@ -63,60 +74,68 @@ impl OpenFile {
         let boot = boot_id()?;
         check_clock()?;
         check_file_system(path)?;
-        create(path)?;
+        let place = Place::prepare(path)?;
         // Before it is opened: if it is replaced in between, `is_current` notices.
-        let identity = identity(path)?;
-        // SQLite forbids opening a file by any other means beside it: closing it would drop the
-        // locks of all connections in this process.
-        let connection = Connection::open_with_flags(
-            path,
-            OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-        )?;
-        prepare(&connection, path, &boot)?;
-        let servers = &setting.servers;
-        if let Err(other) = servers.claim(&server(identity), address.index, &address.label) {
-            let text = format!("is the same file as {other}");
-            return Err(Failure::new(FailureKind::Duplicate, text).into());
+        let identity = Identity::of(path)?;
+        let claim = Claim::of(identity, address, setting)?;
+        // One process at a time: what this one finds is not what another is just making.
+        let gate = Gate::enter(&place)?;
+        let connection = match prepare(&place, &boot, identity, gate.was_there(), setting) {
+            Ok(connection) => connection,
+            Err(trouble) => {
+                gate.leave_nothing();
+                return Err(trouble);
+            }
+        };
+        gate.sweep(setting.client);
+        let row = boot::read(&connection)?;
+        let files = Files::of(&place, identity)?;
+        let (mark, grants_from) = (Mark::at(row.mark), row.grants_from);
+        Ok(Self { connection, mark, place, files, grants_from, _claim: claim })
+    }
+
+    /// Where it is.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Whether the path still leads to this file, and all that belongs to it is there. Otherwise
+    /// somebody has removed or replaced it, and who opens it now keeps locks in another.
+    pub(super) fn is_current(&self, now: Moment) -> bool {
+        self.files.are_in_place(now)
+    }
+
+    /// Why nothing is granted yet.
+    pub(super) fn grants_nothing(&self, now: Moment) -> Option<Failure> {
+        let left = self.grants_from.since(now);
+        if left.is_zero() {
+            return None;
         }
-        let (address, servers) = (address.clone(), Arc::clone(servers));
-        Ok(Self { connection, address, identity, servers })
-    }
-
-    /// Its path.
-    pub(super) fn path(&self) -> &Path {
-        &self.address.path
-    }
-
-    /// Whether the path still leads to this file. Otherwise somebody has removed or replaced it,
-    /// and who opens it now keeps locks in another.
-    pub(super) fn is_current(&self) -> bool {
-        identity(&self.address.path).is_ok_and(|identity| identity == self.identity)
+        let text = format!(
+            "grants nothing for {left:.1?}: the file or its -wal was removed or replaced, or used \
+             under another boot id, so that what it granted before may be lost"
+        );
+        Some(Failure::new(FailureKind::Quarantined(left), text))
     }
 }
 
-impl Drop for OpenFile {
+impl Claim {
+    fn of(identity: Identity, address: &Address, setting: &Setting) -> Result<Self, Failure> {
+        let Identity { device, inode } = identity;
+        let (server, index) = (format!("file {device}:{inode}"), address.index);
+        let servers = Arc::clone(&setting.servers);
+        if let Err(other) = servers.claim(&server, index, &address.label) {
+            let text = format!("is the same file as {other}");
+            return Err(Failure::new(FailureKind::Duplicate, text));
+        }
+        Ok(Self { server, index, servers })
+    }
+}
+
+impl Drop for Claim {
     fn drop(&mut self) {
-        self.servers.give_up(&server(self.identity), self.address.index);
+        self.servers.give_up(&self.server, self.index);
     }
-}
-
-fn server((device, inode): (u64, u64)) -> String {
-    format!("file {device}:{inode}")
-}
-
-fn identity(path: &Path) -> Result<(u64, u64), Failure> {
-    let metadata = fs::metadata(path).map_err(|error| cannot("looked at", &error))?;
-    if metadata.is_dir() {
-        return Err(unfit("it is a directory", "name a file in it, such as locks.db"));
-    }
-    if !metadata.is_file() {
-        return Err(unfit("it is no regular file", "name one, or a new one"));
-    }
-    Ok((metadata.dev(), metadata.ino()))
-}
-
-fn cannot(what: &str, error: &io::Error) -> Failure {
-    unfit(format!("it cannot be {what}: {error}"), MAKE_WRITABLE)
 }
 
 fn boot_id() -> Result<String, Failure> {
@@ -175,34 +194,82 @@ fn shared_by_machines(kind: i64) -> Option<&'static str> {
     SHARED_BY_MACHINES.iter().find(|(other, _)| *other == low).map(|(_, name)| *name)
 }
 
-/// Creates the file and its directory, for this user alone, unless they are there.
-fn create(path: &Path) -> Result<(), Failure> {
-    if let Some(directory) = path.parent() {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
-        made.map_err(|error| {
-            unfit(format!("{} cannot be created: {error}", directory.display()), MAKE_WRITABLE)
-        })?;
-    }
-    // Made without being opened, for the reason given in `open`.
-    match mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(error) => Err(cannot("created", &error.into())),
-    }
-}
-
 /// What a file holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Content {
     Nothing,
     /// Locks of this boot.
     Locks,
-    /// Locks of an earlier boot, which are void. The machine may have crashed and left the file
-    /// damaged: see the durability of the module.
-    Past,
+    /// Locks of another boot, if its id can be read, which are void if that was an earlier one. The
+    /// machine may have crashed and left the file damaged: see the durability of the module.
+    Past(Option<String>),
 }
 
-/// Makes sure that the file is ours, of this version and of this boot.
-fn prepare(connection: &Connection, path: &Path, boot: &str) -> Result<(), Trouble> {
+/// Opens a file that is ours, of this version and of this boot, and makes it so if that can be done
+/// without harm to anybody. Nobody else opens it meanwhile.
+///
+/// `was_ours` says that it was a file of locks once, though it may not be readable now.
+fn prepare(
+    place: &Place,
+    boot: &str,
+    identity: Identity,
+    was_ours: bool,
+    setting: &Setting,
+) -> Result<Connection, Trouble> {
+    let now = setting.runtime.now();
+    let max_ttl = setting.settings.max_ttl;
+    let lost_its_wal = lost_its_wal(place);
+    let mut connection = connect(place)?;
+    let mut found = content(&connection, boot);
+    let unreadable = was_ours && matches!(found, Err(Trouble::Failed(_)));
+    if lost_its_wal && (unreadable || matches!(found, Ok(Content::Locks))) {
+        // What others have of the old WAL may not be mixed with the new one. They notice.
+        drop(connection);
+        place.remove_wal()?;
+        connection = connect(place)?;
+        found = content(&connection, boot);
+    }
+    match found? {
+        Content::Nothing => {
+            let start = Start { max_ttl, grants_from: Moment::default(), mark: 0 };
+            create_tables(&connection, boot, identity, start)?;
+        }
+        Content::Past(theirs) => {
+            drop(connection);
+            start_anew(place, (boot, theirs.as_deref()), identity, now, max_ttl)?;
+            connection = connect(place)?;
+        }
+        Content::Locks => {
+            let row = boot::read(&connection)?;
+            if lost_its_wal || row.identity != identity {
+                tracing::warn!(
+                    path = %place.given.display(),
+                    "the file or its -wal was removed or replaced: nothing is granted until all \
+                     locks that it may have kept have ended"
+                );
+                boot::doubt(&connection, identity, now.after(LOOK_UP_AFTER))?;
+            }
+            if Duration::from_nanos(row.max_ttl_ns.try_into().unwrap_or(0)) < max_ttl {
+                boot::allow_ttl(&connection, max_ttl)?;
+            }
+        }
+    }
+    use_wal(&connection)?;
+    connection.pragma_update(None, "synchronous", "off")?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    Ok(connection)
+}
+
+/// A connection that has not read anything yet.
+fn connect(place: &Place) -> Result<Connection, Trouble> {
+    // SQLite forbids opening a file by any other means beside it: closing it would drop the
+    // locks of all connections in this process.
+    let connection = Connection::open_with_flags(
+        &place.real,
+        OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW,
+    )?;
     // Whoever finds the file busy has better things to do than to sleep in SQLite.
     connection.busy_timeout(Duration::ZERO)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -211,18 +278,9 @@ fn prepare(connection: &Connection, path: &Path, boot: &str) -> Result<(), Troub
     if connection.is_readonly("main")? {
         return Err(unfit("it cannot be written", MAKE_WRITABLE).into());
     }
-    // The file is never without its WAL: whoever opened it next would have to make a new one.
+    // The file is never without its WAL: one that was removed is noticed by that.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    if content(connection, boot)? == Content::Past {
-        start_anew(connection, path, boot)?;
-    }
-    if content(connection, boot)? == Content::Nothing {
-        create_tables(connection, boot)?;
-    }
-    use_wal(connection)?;
-    connection.pragma_update(None, "synchronous", "off")?;
-    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-    Ok(())
+    Ok(connection)
 }
 
 fn use_wal(connection: &Connection) -> Result<(), Trouble> {
@@ -235,30 +293,51 @@ fn use_wal(connection: &Connection) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Empties a file of an earlier boot, whatever state it is in.
-fn start_anew(connection: &Connection, path: &Path, boot: &str) -> Result<(), Trouble> {
-    // One process at a time, and only what is still of the past: another may have been faster, and
-    // keep locks in it already. A process that opens the file meanwhile finds it of the past, or
-    // empty, or of this boot, and each is safe.
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    let directory = File::open(directory).map_err(|error| cannot("made anew", &error))?;
-    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Err(Trouble::Busy),
-        Err(error) => return Err(cannot("made anew", &error.into()).into()),
+/// Empties a file of another boot, whatever state it is in, if nobody uses it.
+fn start_anew(
+    place: &Place,
+    boots: (&str, Option<&str>),
+    identity: Identity,
+    now: Moment,
+    max_ttl: Duration,
+) -> Result<(), Trouble> {
+    let connection = connect(place)?;
+    // Whoever uses the file has it locked, in part, all the time. A process that shares a running
+    // kernel with them can still see another boot id. So all of the file is locked here.
+    connection.pragma_update_and_check(None, "locking_mode", "exclusive", |_| Ok(()))?;
+    match content(&connection, boots.0) {
+        Ok(Content::Past(_)) => {}
+        Ok(_) => return Err(Trouble::Busy),
+        Err(Trouble::Busy) => return Err(in_use(boots).into()),
+        Err(trouble) => return Err(trouble),
     }
-    if content(connection, boot)? == Content::Past {
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, true)?;
-        let emptied = connection.execute_batch("VACUUM");
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, false)?;
-        emptied?;
-        create_tables(connection, boot)?;
-    }
-    Ok(())
+    let start = boot::salvage(&connection, now, max_ttl);
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, true)?;
+    let emptied = connection.execute_batch("VACUUM");
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, false)?;
+    emptied?;
+    create_tables(&connection, boots.0, identity, start)
 }
 
-/// Makes the tables unless another process was faster.
-fn create_tables(connection: &Connection, boot: &str) -> Result<(), Trouble> {
+fn in_use((ours, theirs): (&str, Option<&str>)) -> Failure {
+    let theirs = theirs.unwrap_or("an unknown one");
+    unfit(
+        format!(
+            "it is in use under another boot id: the file is of {theirs}, and this process sees \
+             {ours} in {BOOT_ID}"
+        ),
+        "let all of its users see the same (systemd-nspawn mounts one of its own: bind the file of \
+         the host over it), or give them another file each, or use a Redis node",
+    )
+}
+
+/// Makes the tables of an empty file.
+fn create_tables(
+    connection: &Connection,
+    boot: &str,
+    identity: Identity,
+    start: Start,
+) -> Result<(), Trouble> {
     connection.pragma_update(None, "page_size", PAGE_BYTES)?;
     use_wal(connection)?;
     // On the disk when this returns, so that the first page, by which the file is known to be ours,
@@ -266,18 +345,14 @@ fn create_tables(connection: &Connection, boot: &str) -> Result<(), Trouble> {
     connection.pragma_update(None, "synchronous", "full")?;
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     if content_in(&transaction, boot)? != Content::Nothing {
-        return Ok(());
+        return Err(Trouble::Busy);
     }
-    transaction.execute_batch(&[BOOT, verbs::SCHEMA, queue::SCHEMA].concat())?;
-    transaction.execute("INSERT INTO boot(id) VALUES (?1)", [boot])?;
+    transaction.execute_batch(&[boot::SCHEMA, verbs::SCHEMA, queue::SCHEMA].concat())?;
+    boot::write(&transaction, boot, identity, start)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.commit()?;
-    // What others write meanwhile stays in the WAL, and is moved some other time.
-    let moved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-    if let Err(error) = moved {
-        tracing::debug!("the new file is not on the disk yet: {error}");
-    }
+    boot::move_to_file(connection);
     Ok(())
 }
 
@@ -292,14 +367,12 @@ fn content_in(file: &Transaction<'_>, boot: &str) -> Result<Content, Trouble> {
     let (application, version) = (number("application_id")?, number("user_version")?);
     if application == APPLICATION_ID {
         // After a crash of the machine the answer may be anything, but not the id of this boot.
-        let id = "SELECT id FROM boot LIMIT 1";
-        let id = file.query_row(id, [], |row| row.get::<_, String>(0)).optional();
-        return match id {
+        return match boot::id(file) {
             Err(error) if is_busy(&error) => Err(Trouble::Busy),
-            Ok(Some(id)) if id != boot => Ok(Content::Past),
+            Ok(Some(id)) if id != boot => Ok(Content::Past(Some(id))),
             _ if version != SCHEMA_VERSION => Err(other_version(version).into()),
             Ok(Some(_)) => Ok(Content::Locks),
-            Ok(None) | Err(_) => Ok(Content::Past),
+            Ok(None) | Err(_) => Ok(Content::Past(None)),
         };
     }
     let count = "SELECT count(*) FROM sqlite_schema";

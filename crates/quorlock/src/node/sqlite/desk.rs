@@ -25,6 +25,9 @@ use crate::runtime::Runtime;
 /// more. The kernel has room for eleven unless it is told otherwise.
 pub(super) const MAY_BE_FULL: usize = 8;
 
+/// All desks of this process.
+static DESKS: Mutex<Vec<Weak<Desk>>> = Mutex::new(Vec::new());
+
 /// The desk, for all who may come to it.
 pub(super) struct Desk {
     /// `None` while the file is not open.
@@ -55,14 +58,16 @@ struct Outcome {
 }
 
 impl Desk {
-    pub(super) fn new(runtime: &Arc<dyn Runtime>, client: ClientId) -> Self {
-        Self {
+    pub(super) fn new(runtime: &Arc<dyn Runtime>, client: ClientId) -> Arc<Self> {
+        let desk = Arc::new(Self {
             open: Mutex::new(None),
             word_came: AtomicBool::new(false),
             listener: Mutex::new(None),
             runtime: Arc::clone(runtime),
             client,
-        }
+        });
+        locked(&DESKS).push(Arc::downgrade(&desk));
+        desk
     }
 
     pub(super) fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
@@ -78,7 +83,7 @@ impl Desk {
     /// Opens it with a file that is fit to keep locks.
     pub(super) fn open(&self, file: OpenFile) {
         let open = Open {
-            switchboard: Switchboard::beside(file.path()),
+            switchboard: Switchboard::beside(&file.place().real),
             file,
             ear: None,
             tickets: Tickets::default(),
@@ -86,6 +91,24 @@ impl Desk {
             broom: Broom::default(),
         };
         *locked(&self.open) = Some(open);
+    }
+
+    /// Closes all files of this process that were removed or replaced. They have to be closed before
+    /// one is opened again: SQLite shares what it knows of a file among them.
+    pub(super) fn close_all_moved() {
+        let mut all = locked(&DESKS);
+        all.retain(|desk| desk.strong_count() > 0);
+        let desks: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+        drop(all);
+        for desk in desks {
+            // Whoever is at a desk has looked, or will.
+            let Ok(mut open) = desk.open.try_lock() else { continue };
+            let moved = open.take_if(|open| !open.file.is_current(desk.runtime.now()));
+            drop(open);
+            if moved.is_some() {
+                desk.tell(|node, inbox| inbox.interrupted(node));
+            }
+        }
     }
 
     /// Closes the file.
@@ -169,7 +192,10 @@ impl Desk {
             self.word_came.store(false, Ordering::SeqCst);
             let Some(desk) = open.as_mut() else { return };
             let grants = desk.look(self);
+            // It is opened again with the next call.
+            let closed = matches!(grants, Err(Trouble::Closed)).then(|| open.take());
             drop(open);
+            drop(closed);
             match grants {
                 Ok(grants) => self.report(grants),
                 Err(_) => self.tell(|node, inbox| inbox.interrupted(node)),
@@ -204,14 +230,20 @@ impl Open {
         desk: &Arc<Desk>,
         calls: impl IntoIterator<Item = &'a Call>,
     ) -> Result<Outcome, Trouble> {
-        if !self.file.is_current() {
+        let now = desk.runtime.now();
+        if !self.file.is_current(now) {
             return Err(Trouble::Closed);
+        }
+        if let Some(why) = self.file.grants_nothing(now) {
+            let answers = calls.into_iter().map(|_| Answer::Failed(why.clone())).collect();
+            return Ok(Outcome { answers, grants: Vec::new() });
         }
         self.file.connection.prepare_cached(BEGIN)?.execute([])?;
         let mut words = Vec::new();
         let outcome = self.outcome(desk, calls, &mut words);
         let mut outcome = outcome.map_err(|error| rejected(&error))?;
         commit(&self.file.connection)?;
+        self.file.mark.settle(&self.file.connection);
         if !words.is_empty() {
             outcome.grants.extend(self.send(desk, words));
         }
@@ -231,6 +263,7 @@ impl Open {
             now: desk.runtime.now(),
             me: desk.client,
             switchboard,
+            mark: &file.mark,
         };
         look(ear.as_ref(), tickets, &verbs, &mut outcome.grants)?;
         let told = &mut |verbs: &mut Verbs<'_>| can_be_told(ear, file, desk, verbs);
@@ -275,13 +308,17 @@ impl Open {
     }
 
     /// A look without a call. It reads only, so that it waits for nobody.
-    fn look(&mut self, desk: &Desk) -> rusqlite::Result<Vec<Grant>> {
+    fn look(&mut self, desk: &Desk) -> Result<Vec<Grant>, Trouble> {
+        if !self.file.is_current(desk.runtime.now()) {
+            return Err(Trouble::Closed);
+        }
         let mut grants = Vec::new();
         let verbs = Verbs {
             connection: &self.file.connection,
             now: desk.runtime.now(),
             me: desk.client,
             switchboard: &mut self.switchboard,
+            mark: &self.file.mark,
         };
         look(self.ear.as_ref(), &mut self.tickets, &verbs, &mut grants)?;
         Ok(grants)
@@ -326,18 +363,20 @@ fn can_be_told(
     }
     // What is left of an old one must not be in the way.
     *ear = None;
-    let made = verbs.switchboard.listen(desk.client, file.path()).and_then(|(made, ended)| {
-        let socket = made.socket()?;
-        desk.runtime.spawn(Box::pin(hear(socket, ended, Arc::downgrade(desk))));
-        Ok(made)
-    });
+    let made =
+        verbs.switchboard.listen(desk.client, &file.place().real).and_then(|(made, ended)| {
+            let socket = made.socket()?;
+            desk.runtime.spawn(Box::pin(hear(socket, ended, Arc::downgrade(desk))));
+            Ok(made)
+        });
     match made {
         Ok(made) => {
             *ear = Some(made);
             true
         }
         Err(error) => {
-            tracing::warn!(file = %file.path().display(), "waiters have to poll: {error}");
+            let file = file.place().given.display();
+            tracing::warn!(%file, "waiters have to poll: {error}");
             false
         }
     }
@@ -422,7 +461,7 @@ mod tests {
         let (settings, servers) = (Settings::default(), Arc::default());
         let setting = Setting { settings, runtime, servers, client };
         let address = Address::parse(0, url).unwrap();
-        let desk = Arc::new(Desk::new(&setting.runtime, client));
+        let desk = Desk::new(&setting.runtime, client);
         let deaf = Arc::new(Deaf);
         desk.listen(client, 0, Arc::downgrade(&deaf) as Weak<dyn Inbox>);
         desk.open(OpenFile::open(&address, &setting).unwrap());

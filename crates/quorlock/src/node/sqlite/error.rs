@@ -1,6 +1,7 @@
 //! What an error of SQLite or of the file system means, and what to do about it.
 
 use std::fmt::Display;
+use std::io;
 use std::time::Duration;
 
 use rusqlite::ErrorCode;
@@ -13,7 +14,8 @@ use crate::node::{Failure, FailureKind};
 pub(super) enum Trouble {
     /// Another process has the file to itself right now: worth another try.
     Busy,
-    /// The file is not open, or not the one that its path leads to any more: it has to be opened.
+    /// The file is not open, or not the one that its path leads to any more, or what belongs to it is
+    /// not: it has to be opened.
     Closed,
     /// Another try would not help before somebody does something.
     Failed(Failure),
@@ -42,6 +44,11 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
 /// The file cannot be used as it is; `problem` says why, `remedy` what to do.
 pub(super) fn unfit(problem: impl Display, remedy: &str) -> Failure {
     Failure::new(FailureKind::Unfit, format!("{problem}; {remedy}"))
+}
+
+/// The file system does not let this process do something with it.
+pub(super) fn cannot(what: &str, error: &io::Error) -> Failure {
+    unfit(format!("it cannot be {what}: {error}"), MAKE_WRITABLE)
 }
 
 /// A call has waited for other processes as long as it may.

@@ -11,7 +11,7 @@ use super::SqliteNode;
 use super::address::Address;
 use super::connect::OpenFile;
 use super::error::{Trouble, busy};
-use super::forget::forget_at;
+use super::forget::{PAUSE, forget_at};
 use crate::Error;
 use crate::examine::{Examination, Untold, try_out};
 use crate::node::{Failure, FailureKind, Node, Setting};
@@ -49,7 +49,8 @@ pub(in crate::node) fn examine(
         let mut examination = Examination::new(address.label.as_str());
         examination.text("kind", "sqlite");
         examination.text("path", address.path.display().to_string());
-        if let Err(failure) = look(&mut examination, &address, &setting) {
+        let mode = journal_mode(&address, &setting).await;
+        if let Err(failure) = look(&mut examination, &address, &setting, mode) {
             examination.fail(&failure);
             return examination;
         }
@@ -62,22 +63,37 @@ pub(in crate::node) fn examine(
     }))
 }
 
+fn broken(error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(FailureKind::Unfit, format!("the file cannot be looked at: {error}"))
+}
+
+/// Asked again while other processes open the file, which they do one at a time.
+async fn journal_mode(address: &Address, setting: &Setting) -> Result<String, Trouble> {
+    let (start, limit) = (setting.runtime.now(), setting.settings.node_limit);
+    loop {
+        match OpenFile::open(address, setting) {
+            Ok(file) => {
+                let mode =
+                    file.connection.pragma_query_value(None, "journal_mode", |row| row.get(0));
+                return mode.map_err(|error| broken(&error).into());
+            }
+            Err(trouble @ Trouble::Failed(_)) => return Err(trouble),
+            Err(trouble) if setting.runtime.now().since(start) >= limit => return Err(trouble),
+            Err(Trouble::Busy | Trouble::Closed) => setting.runtime.sleep(PAUSE).await,
+        }
+    }
+}
+
 fn look(
     examination: &mut Examination,
     address: &Address,
     setting: &Setting,
+    mode: Result<String, Trouble>,
 ) -> Result<(), Failure> {
-    let broken = |error: &dyn std::fmt::Display| {
-        Failure::new(FailureKind::Unfit, format!("the file cannot be looked at: {error}"))
-    };
     examination.text("server", format!("SQLite {}", rusqlite::version()));
     // The trial tells of a file that stays busy: here it is only asked what it is.
-    match OpenFile::open(address, setting) {
-        Ok(file) => {
-            let mode = file.connection.pragma_query_value(None, "journal_mode", |row| row.get(0));
-            let mode: String = mode.map_err(|error| broken(&error))?;
-            examination.text("journal_mode", mode);
-        }
+    match mode {
+        Ok(mode) => examination.text("journal_mode", mode),
         Err(Trouble::Failed(failure)) => return Err(failure),
         // Another process is making it anew at this moment.
         Err(Trouble::Closed) => {}

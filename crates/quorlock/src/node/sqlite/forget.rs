@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Transaction, TransactionBehavior, params};
+use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::address::Address;
+use super::boot;
 use super::connect::OpenFile;
 use super::error::{Trouble, busy};
 use super::verbs::nanos;
@@ -16,11 +17,12 @@ use crate::node::{Failure, Setting};
 use crate::runtime::BoxFuture;
 
 /// While another process writes.
-const PAUSE: Duration = Duration::from_millis(1);
+pub(super) const PAUSE: Duration = Duration::from_millis(1);
 
 const FORGET: &str = "
     DELETE FROM lock WHERE name = ?1 AND expires_ns <= ?2
-    AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.name = ?1)";
+    AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.name = ?1)
+    RETURNING number";
 const KEPT: &str = "SELECT 1 FROM lock WHERE name = ?1";
 
 pub(in crate::node) fn forget(
@@ -66,7 +68,12 @@ fn forget_all(address: &Address, setting: &Setting, names: &[Name]) -> Result<i6
     let now = nanos(setting.runtime.now());
     let mut kept = 0;
     for name in names {
-        all.prepare_cached(FORGET)?.execute(params![name.as_bytes(), now])?;
+        let mut forget = all.prepare_cached(FORGET)?;
+        let number =
+            forget.query_row(params![name.as_bytes(), now], |row| row.get(0)).optional()?;
+        if let Some(number) = number {
+            boot::raise_floor(&all, number)?;
+        }
         kept += i64::from(all.prepare_cached(KEPT)?.exists([name.as_bytes()])?);
     }
     all.commit()?;

@@ -20,6 +20,9 @@
 //! neither a changed time of day nor a restart can make a record last longer or shorter, nothing
 //! drifts, and nothing has to be taken off the validity.
 //!
+//! A container may see another boot id under the same kernel. So the file is emptied only while
+//! nobody has it open, and records that end soon by the present clock are waited for.
+//!
 //! # Durability
 //!
 //! The file is in WAL mode with `synchronous=OFF`: nothing waits for the disk, neither a commit nor
@@ -27,7 +30,15 @@
 //! with it that it has committed and leaves nothing behind that it has not, since the kernel keeps
 //! what was written, in the order in which it was written. A *machine* that crashes may lose commits
 //! and leave the file damaged. But it comes back with another boot id, which no old file can hold:
-//! whoever opens the file then empties it without looking at what is in it.
+//! whoever opens the file then empties it without looking at what is in it. Only the numbers of
+//! holders go on from where they were: `boot` says how.
+//!
+//! # Being removed, replaced or cut short
+//!
+//! The file, its `-wal` and its `-shm` are looked at before each transaction. If one of them is not the
+//! one that is open, the file is opened again. If the file has lost its `-wal`, or is a copy, what it
+//! granted may be lost: it grants nothing until that has ended, for the longest TTL that its users may
+//! ask for.
 //!
 //! # Who serves a call
 //!
@@ -55,8 +66,9 @@
 //! fail half-way because another has written meanwhile. While another process writes, the worker
 //! tries again every millisecond or more often, until the time limit of the call has passed.
 //!
-//! Files: `address` reads the URL and knows the default file, `connect` opens the file and refuses
-//! those that would not keep a lock, `desk` serves calls, `worker` is the thread, `watch` looks after
+//! Files: `address` reads the URL and knows the default file, `place` knows who may write where it lies,
+//! `connect` opens it and refuses what would not keep a lock, `boot` is what it knows of itself,
+//! `identity` notices when it is removed or replaced, `desk` serves calls, `worker` is the thread, `watch` looks after
 //! the calls meanwhile, `verbs` and `queue` are the SQL, `notes` what holders say of themselves,
 //! `sweep` removes what nobody comes back for, `wake` brings word to other processes, `error` gives
 //! remedies, `examine` tells what the file is, `forget` clears names away.
@@ -65,12 +77,15 @@
 compile_error!("the feature sqlite needs Linux, for its boot id; use a Redis node elsewhere");
 
 mod address;
+mod boot;
 mod connect;
 mod desk;
 mod error;
 mod examine;
 mod forget;
+mod identity;
 mod notes;
+mod place;
 mod queue;
 mod sweep;
 mod verbs;
@@ -118,7 +133,7 @@ impl SqliteNode {
         let address = Address::parse(index, url)?;
         let label = address.label.clone();
         let watch = Arc::new(Watch::new(setting));
-        let desk = Arc::new(Desk::new(&setting.runtime, setting.client));
+        let desk = Desk::new(&setting.runtime, setting.client);
         let (calls, worker, readiness) = Worker::new(address, setting, &desk, &watch);
         // Nobody joins the thread: the last to let go of a node may be the thread itself, with the
         // call that it has just answered. It ends by itself when the channel is closed and empty.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rusqlite::params;
 
+use super::boot;
 use super::verbs::{Verbs, nanos};
 use crate::node::ClientId;
 
@@ -16,11 +17,11 @@ pub(super) const GRANTS: usize = 256;
 const RECORDS: usize = 2 * GRANTS;
 const TICKETS: usize = 32;
 /// A record that has ended stays for its number. Numbers follow the clock: after so long any new one
-/// is higher.
+/// is higher, and if the clock was moved, the floor sees to it.
 const NUMBERS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 const SOME_RECORDS: &str = "
-    SELECT name, expires_ns FROM lock WHERE name > ?1 ORDER BY name LIMIT ?2";
+    SELECT name, expires_ns, number FROM lock WHERE name > ?1 ORDER BY name LIMIT ?2";
 const SOME_TICKETS: &str = "
     SELECT name, number, token, client FROM ticket WHERE name > ?1
     ORDER BY name, number, token LIMIT ?2";
@@ -59,7 +60,7 @@ impl Broom {
         let mut some = verbs.connection.prepare_cached(SOME_RECORDS)?;
         let mut some = |from: &[u8], rows: usize| {
             let rows = some.query_map(params![from, count(rows)], |row| {
-                Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, i64>(1)?))
+                Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
             });
             rows?.collect::<rusqlite::Result<Vec<_>>>()
         };
@@ -69,10 +70,15 @@ impl Broom {
             rows.extend(some(b"", RECORDS - rows.len())?);
         }
         let long_ago = nanos(verbs.now.before(NUMBERS_KEPT));
-        for (name, _) in rows.iter().filter(|(_, end)| *end <= long_ago) {
+        let mut highest = 0;
+        for (name, _, number) in rows.iter().filter(|(_, end, _)| *end <= long_ago) {
             verbs.execute(REMOVE_RECORD, [name])?;
+            highest = highest.max(*number);
         }
-        self.records_from = rows.pop().map(|(name, _)| name);
+        if highest > 0 {
+            boot::raise_floor(verbs.connection, highest)?;
+        }
+        self.records_from = rows.pop().map(|(name, ..)| name);
         Ok(())
     }
 

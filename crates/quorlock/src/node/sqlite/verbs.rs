@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::boot::Mark;
 use super::notes;
 use super::queue::{self, Queue};
 use super::wake::Switchboard;
@@ -22,9 +23,11 @@ pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 pub(super) const COMMIT: &str = "COMMIT";
 
 /// Stores the record of a new holder, who gets the numbers from ?4 or the next one on, and so many
-/// more as ?5 says; or replaces one that has ended by ?6.
+/// more as ?5 says; or replaces one that has ended by ?6. A name without a record may have had one, and
+/// a number up to the floor.
 const ACQUIRE: &str = "
-    INSERT INTO lock(name, token, expires_ns, number) VALUES (?1, ?2, ?3, ?4 + ?5)
+    INSERT INTO lock(name, token, expires_ns, number)
+    VALUES (?1, ?2, ?3, max(?4, (SELECT floor + 1 FROM boot WHERE one = 1)) + ?5)
     ON CONFLICT(name) DO UPDATE SET
         token = excluded.token, expires_ns = excluded.expires_ns,
         number = max(lock.number + 1, ?4) + ?5
@@ -74,6 +77,8 @@ pub(super) struct Verbs<'a> {
     /// Who asks, for whom it may be known that he will be told.
     pub(super) me: ClientId,
     pub(super) switchboard: &'a mut Switchboard,
+    /// Goes ahead of the numbers that are given out.
+    pub(super) mark: &'a Mark,
 }
 
 impl Verbs<'_> {
@@ -174,7 +179,11 @@ impl Verbs<'_> {
     fn number(&self, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<Option<u64>> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let number = statement.query_row(values, |row| row.get::<_, i64>(0)).optional()?;
-        Ok(number.map(|number| u64::try_from(number).unwrap_or(0)))
+        let number = number.map(|number| u64::try_from(number).unwrap_or(0));
+        if let Some(number) = number {
+            self.mark.cover(self.connection, number)?;
+        }
+        Ok(number)
     }
 
     /// Ends a live record if it is of that token. Returns whether it was.
@@ -262,6 +271,7 @@ pub(super) fn granted(number: Option<u64>) -> Answer {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::boot;
     use super::*;
 
     /// Whether each statement finds what it needs by an index.
@@ -287,7 +297,7 @@ pub(super) mod tests {
     #[test]
     fn no_verb_reads_more_than_it_needs() {
         let acquire = [ACQUIRE, ACQUIRE_UNNUMBERED];
-        read_no_more_than_they_need(SCHEMA, &acquire);
+        read_no_more_than_they_need(&[boot::SCHEMA, SCHEMA].concat(), &acquire);
         read_no_more_than_they_need(SCHEMA, &[EXTEND, CONFIRM, RELEASE, INSPECT, LIST]);
     }
 }

@@ -8,6 +8,7 @@
 //! A datagram is a hint and nothing more: whoever gets one looks into the file. So it does not matter
 //! who sends them, or that the sockets can be written to by all who can see them.
 
+use std::fmt::Display;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
@@ -16,14 +17,21 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, openat, stat, unlinkat,
+};
+use rustix::io::Errno;
 use tokio::sync::oneshot;
 
+use super::error::{MAKE_WRITABLE, Trouble, unfit};
+use super::place::{Place, WAKE};
 use crate::node::ClientId;
 
-/// So many sockets of others are looked at when a new one is made, and removed if nobody is behind
-/// them any more.
+/// So many sockets of others are looked at when the file is opened and when a new socket is made, and
+/// removed if nobody is behind them any more.
 const SWEPT: usize = 64;
+/// They are chosen among so many.
+const CHOICE: usize = 4_096;
 
 /// The directory of the sockets.
 #[derive(Debug)]
@@ -50,7 +58,7 @@ pub(super) struct Peer(UnixDatagram);
 impl Switchboard {
     pub(super) fn beside(file: &Path) -> Self {
         let mut path = file.as_os_str().to_owned();
-        path.push("-wake");
+        path.push(WAKE);
         Self { path: path.into(), directory: None }
     }
 
@@ -82,7 +90,7 @@ impl Switchboard {
         make(&self.path, file)?;
         let directory = open(&self.path)?;
         self.directory = Some(directory.try_clone()?);
-        sweep(&directory);
+        sweep(&directory, client);
         let socket = UnixDatagram::bind(path(&directory, &client.to_string()))?;
         socket.set_nonblocking(true)?;
         let (listening, ended) = oneshot::channel();
@@ -142,6 +150,65 @@ impl Peer {
     }
 }
 
+/// The right to open the file, which one process has at a time: a lock on the directory, which only
+/// those can see who may write to the file.
+#[derive(Debug)]
+pub(super) struct Gate {
+    path: PathBuf,
+    directory: OwnedFd,
+    was_there: bool,
+}
+
+impl Gate {
+    /// Enters if nobody else is opening the file.
+    pub(super) fn enter(place: &Place) -> Result<Self, Trouble> {
+        let path = place.beside(WAKE);
+        let problem = |what: &str, error: &dyn Display| {
+            unfit(format!("{} {what}: {error}", path.display()), MAKE_WRITABLE)
+        };
+        let made = make(&path, &place.real).map_err(|error| problem("cannot be made", &error))?;
+        place.check_beside(WAKE)?;
+        let directory = match open(&path) {
+            Ok(directory) => directory,
+            Err(error) if error.kind() == ErrorKind::NotADirectory => {
+                let problem = format!("{} is in the way of a directory", path.display());
+                return Err(unfit(problem, "remove it, or name another file").into());
+            }
+            Err(error) => return Err(problem("cannot be opened", &error).into()),
+        };
+        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(Trouble::Busy),
+            Err(error) => return Err(problem("cannot be locked", &error).into()),
+        }
+        // Somebody may have removed it, and another made it anew and locked that.
+        let current = (fstat(&directory), stat(&path));
+        match current {
+            (Ok(ours), Ok(there)) if (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino) => {
+                Ok(Self { path, directory, was_there: !made })
+            }
+            _ => Err(Trouble::Busy),
+        }
+    }
+
+    /// Whether the directory was there before, so that the file has been one of locks.
+    pub(super) fn was_there(&self) -> bool {
+        self.was_there
+    }
+
+    /// The file cannot be used: it may be another program's, and nothing is left beside it.
+    pub(super) fn leave_nothing(self) {
+        if !self.was_there {
+            let _others_are_in_it = fs::remove_dir(&self.path);
+        }
+    }
+
+    /// Removes some sockets of processes that were killed.
+    pub(super) fn sweep(&self, client: ClientId) {
+        sweep(&self.directory, client);
+    }
+}
+
 /// Whether it is about whoever was called, and not about the caller.
 fn is_of_him(kind: ErrorKind) -> bool {
     use ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
@@ -161,32 +228,37 @@ fn path(directory: &OwnedFd, name: &str) -> PathBuf {
 }
 
 fn open(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(CWD, path, flags, Mode::empty())?)
 }
 
-/// Makes the directory unless it is there, for those who may open the file.
-fn make(path: &Path, file: &Path) -> io::Result<()> {
+/// Makes the directory unless it is there, for those who may write to the file. Returns whether it did.
+fn make(path: &Path, file: &Path) -> io::Result<bool> {
     match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
         made => made?,
     }
     let file = fs::metadata(file)?;
     // As SQLite does with the files that it puts beside this one. Only root can do all of it.
     let _same = chown(path, Some(file.uid()), Some(file.gid()));
-    let read = file.mode() & 0o444;
-    fs::set_permissions(path, Permissions::from_mode((file.mode() & 0o666) | (read >> 2)))
+    let write = file.mode() & 0o222;
+    fs::set_permissions(path, Permissions::from_mode((write << 1) | write | (write >> 1)))?;
+    Ok(true)
 }
 
-/// Removes some sockets of processes that were killed.
-fn sweep(directory: &OwnedFd) {
+/// Removes some sockets of processes that were killed. Others than the last time: by the number of
+/// whoever sweeps, which is random.
+fn sweep(directory: &OwnedFd, ClientId(start): ClientId) {
     let Ok(entries) = fs::read_dir(path(directory, "")) else { return };
-    for entry in entries.take(SWEPT).filter_map(Result::ok) {
-        let name = entry.file_name();
+    let names = entries.take(CHOICE).filter_map(|entry| Some(entry.ok()?.file_name()));
+    let names: Vec<_> = names.collect();
+    let Some(start) = start.checked_rem(names.len() as u64) else { return };
+    let from_start = names.iter().cycle().skip(usize::try_from(start).unwrap_or(0));
+    for name in from_start.take(SWEPT.min(names.len())) {
         let client = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
         let gone = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
         if client.is_some_and(|client| connect(directory, ClientId(client)).is_err_and(gone)) {
-            let _gone = unlinkat(directory, &name, AtFlags::empty());
+            let _gone = unlinkat(directory, name, AtFlags::empty());
         }
     }
 }
@@ -221,7 +293,7 @@ mod tests {
         assert_eq!(ears[0].words().collect::<Vec<_>>(), []);
         assert_eq!(ears[1].words().collect::<Vec<_>>(), [7, u64::MAX]);
         let mode = fs::metadata(&here.path).unwrap().mode() & 0o777;
-        assert_eq!(mode, 0o750, "{mode:o}");
+        assert_eq!(mode, 0o700, "for those who may write to the file, not {mode:o}");
     }
 
     #[test]
@@ -265,6 +337,41 @@ mod tests {
             .collect();
         left.sort();
         assert_eq!(left, [ClientId(1).to_string(), ClientId(3).to_string(), "foreign".to_owned()]);
+    }
+
+    /// However many living ones there are.
+    #[test]
+    fn no_sockets_of_the_dead_pile_up_behind_those_of_the_living() {
+        let (_directory, file) = place();
+        let mut switchboard = Switchboard::beside(&file);
+        let _living: Vec<_> =
+            (0..100).map(|number| ear(&mut switchboard, number << 56, &file)).collect();
+        let directory = open(&switchboard.path).unwrap();
+        for number in 1_000..1_200 {
+            drop(UnixDatagram::bind(path(&directory, &ClientId(number).to_string())).unwrap());
+        }
+        let count = || fs::read_dir(&switchboard.path).unwrap().count();
+        let mut random = 1_u64;
+        for _ in 0..1_000 {
+            let before = count();
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            sweep(&directory, ClientId(random >> 16));
+            assert!(before - count() <= SWEPT, "one paid for all others");
+        }
+        assert_eq!(count(), 100);
+    }
+
+    #[test]
+    fn one_process_at_a_time_enters_the_gate() {
+        let (_directory, file) = place();
+        let place = Place::prepare(&file).unwrap();
+        let gate = Gate::enter(&place).unwrap();
+        assert!(matches!(Gate::enter(&place), Err(Trouble::Busy)));
+        drop(gate);
+        Gate::enter(&place).unwrap();
+        fs::remove_dir_all(place.beside(WAKE)).unwrap();
+        fs::write(place.beside(WAKE), "in the way").unwrap();
+        assert!(matches!(Gate::enter(&place), Err(Trouble::Failed(_))));
     }
 
     #[test]

@@ -81,7 +81,10 @@ impl Worker {
             match self.serve() {
                 Ok(answers) => self.answer(answers),
                 Err(Trouble::Closed) => {
-                    tracing::warn!(node = self.address.label, "the file was removed or replaced");
+                    tracing::warn!(
+                        node = self.address.label,
+                        "the file, its -wal or its -shm was removed, replaced or cut short"
+                    );
                     continue;
                 }
                 Err(Trouble::Busy) => {
@@ -105,6 +108,7 @@ impl Worker {
 
     fn serve(&mut self) -> Result<Vec<Answer>, Trouble> {
         if !self.desk.is_open() {
+            Desk::close_all_moved();
             self.desk.open(OpenFile::open(&self.address, &self.setting)?);
             self.report(Ok(()));
         }
