@@ -34,12 +34,8 @@ pub enum Planted {
     MarkerByPresence,
     /// A server that may have forgotten votes at once.
     NoQuarantine,
-    /// A mark is written whatever the marker is by now, so that one from before a server was emptied counts.
-    MarkUnnamed,
     /// A server votes for clients of any set of nodes.
     ServesOtherSets,
-    /// A server whose set was replaced still extends its locks.
-    ClosedServes,
     /// A holder stores its record again on every server that has forgotten it.
     HealUnguarded,
     /// The server looks at every request, and its client at the clocks.
@@ -50,7 +46,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 18] = [
         Self::DeadlineFromReply,
         Self::GrantFromArrival,
         Self::ReleaseUnchecked,
@@ -65,9 +61,7 @@ impl Planted {
         Self::ConfirmUnchecked,
         Self::MarkerByPresence,
         Self::NoQuarantine,
-        Self::MarkUnnamed,
         Self::ServesOtherSets,
-        Self::ClosedServes,
         Self::HealUnguarded,
         Self::ClientSeesJumps,
         Self::LeaseByBootTime,

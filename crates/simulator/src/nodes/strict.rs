@@ -68,7 +68,7 @@ impl Records {
         let Some(mark) = &self.marker else { return Standing::Quiet };
         let ours = mark.is_of(&script.set) || script.has(Planted::ServesOtherSets);
         let this_start = mark.run_id == script.run_id || script.has(Planted::MarkerByPresence);
-        let due = mark.from_us <= script.micros() || script.has(Planted::NoQuarantine);
+        let due = mark.from_us <= script.micros();
         match mark.state {
             MarkerState::Blank => Standing::Quiet,
             MarkerState::Formed if ours && this_start && due => Standing::Votes,
@@ -97,7 +97,7 @@ impl Records {
     fn write(&mut self, mark: &quorlock::node::Mark, script: &Script<'_>) {
         // What was seen on another start of the server names nothing that is there.
         let there = self.marker(script).instance;
-        if there != mark.seen && !script.has(Planted::MarkUnnamed) {
+        if there != mark.seen {
             return;
         }
         let (state, waits) = match mark.writes {
@@ -116,7 +116,11 @@ impl Records {
             run_id: script.run_id,
             members: mark.writes.members().cloned(),
             closed_for,
-            from_us: if waits { script.micros() + script.quiet_us } else { 0 },
+            from_us: if waits && !script.has(Planted::NoQuarantine) {
+                script.micros() + script.quiet_us
+            } else {
+                0
+            },
             nonce: mark.nonce,
         });
     }
@@ -152,7 +156,7 @@ impl Dialect for Records {
 
     fn set_refusal(&self, script: &Script<'_>) -> Option<Refusal> {
         let other = self.standing(script) == Standing::Other;
-        (other && !script.has(Planted::ClosedServes)).then(|| Refusal::Marker(self.marker(script)))
+        other.then(|| Refusal::Marker(self.marker(script)))
     }
 
     fn may_pass_on(&mut self, script: &Script<'_>) -> bool {

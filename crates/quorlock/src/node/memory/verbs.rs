@@ -294,6 +294,7 @@ mod tests {
     impl Inbox for Deaf {
         fn granted(&self, _node: usize, _grant: Grant) {}
         fn interrupted(&self, _node: usize) {}
+        fn unsettled(&self, _node: usize) {}
     }
 
     const TTL: Duration = Duration::from_secs(10);

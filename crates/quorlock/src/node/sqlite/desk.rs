@@ -453,13 +453,13 @@ mod tests {
     impl Inbox for Deaf {
         fn granted(&self, _node: usize, _grant: Grant) {}
         fn interrupted(&self, _node: usize) {}
+        fn unsettled(&self, _node: usize) {}
     }
 
     fn desk(url: &str) -> (Arc<Desk>, Arc<Deaf>) {
         let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
         let client = ClientId::random(&*runtime);
-        let (settings, servers) = (Settings::default(), Arc::default());
-        let setting = Setting { settings, runtime, servers, client };
+        let setting = Setting::new(&[url], &[], &Settings::default(), &runtime, client).unwrap();
         let address = Address::parse(0, url).unwrap();
         let desk = Desk::new(&setting.runtime, client);
         let deaf = Arc::new(Deaf);

@@ -209,7 +209,7 @@ mod tests {
             let settings = Settings { node_limit: Duration::from_millis(1), ..Settings::default() };
             let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
             let client = ClientId::random(&*runtime);
-            let setting = Setting { settings, runtime, servers: Arc::default(), client };
+            let setting = Setting::new(&[""; 0], &[], &settings, &runtime, client).unwrap();
             let watch = Arc::new(Watch::new(&setting));
             tokio::spawn(Arc::clone(&watch).run());
             let (worker, queue) = mpsc::channel();
