@@ -32,7 +32,8 @@ fn replies_without_end() -> Vec<(&'static [u8], Vec<u8>)> {
     vec![
         (b"*4000\r\n", string.clone()),
         (b"%2000\r\n", string),
-        (b"|1\r\n+a\r\n", b"*0\r\n".repeat(10_000)),
+        (b"|1000000000\r\n", b"*0\r\n".repeat(10_000)),
+        (b"", b"|1\r\n+a\r\n+b\r\n".repeat(1_000)),
         (b"$1000000000\r\n", vec![b'x'; 65_536]),
         (b"!1000000000\r\n", vec![b'x'; 65_536]),
         (b"=1000000000\r\n", vec![b'x'; 65_536]),
