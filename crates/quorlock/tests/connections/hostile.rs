@@ -1,5 +1,7 @@
 //! Servers that are broken or mean harm: what they say is bounded, and does nothing.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 use quorlock::examine::Fact;
 use quorlock::{Builder, Error, Locker};
 use quorlock_testkit::{Conversation, DEADLINE, HostileServer, eventually_async as eventually};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::logs::Logs;
@@ -212,19 +215,32 @@ fn a_stream_without_end_stops_no_timer() {
     });
 }
 
-/// Nothing is asked of the server meanwhile, so that it is not given up.
+/// Nothing is asked of the server meanwhile, so that it is not given up. However fast the machine is,
+/// little is read between two turns of anybody else.
 #[test]
 fn a_stream_without_end_leaves_room_for_others() {
+    const TURNS: usize = 200;
+    // Four reads of 64 KiB in each turn, and what lies in the buffers of the sockets.
+    const MOST: usize = TURNS * 4 * 64 * 1_024 + (24 << 20);
     ends(async || {
-        let server = HostileServer::start(|mut client| {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&sent);
+        let server = HostileServer::start(move |mut client| {
+            let bytes = flood();
             if client.greet_until(|name| name == b"SUBSCRIBE").is_some() {
-                client.say_for_ever(flood());
+                while client.say(&bytes).is_ok() {
+                    count.fetch_add(bytes.len(), SeqCst);
+                }
             }
         });
         let locker = endless().nodes([server.url()]).connect().await.expect("it greets");
-        for _ in 0..20 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        eventually("it sends", async || sent.load(SeqCst) > 16 << 20).await;
+        let before = sent.load(SeqCst);
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
         }
+        let read = sent.load(SeqCst) - before;
+        assert!(read <= MOST, "{read} bytes in {TURNS} turns");
         drop(locker);
     });
 }
@@ -386,11 +402,63 @@ async fn what_a_server_says_of_itself_is_escaped_and_cut() {
     logs.lines().iter().for_each(|line| is_harmless(line));
 }
 
+fn run_cases<S: Strategy>(cases: u32, strategy: &S, test: impl AsyncFn(S::Value)) {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let tokio = tokio.expect("a runtime");
+    let result = TestRunner::new(Config { cases, ..Config::default() }).run(strategy, |value| {
+        tokio.block_on(test(value));
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+/// Messages of any kind before each reply, in any pieces: each reply finds its call.
+#[test]
+fn replies_between_messages_match_their_calls() {
+    let text = prop::collection::vec(any::<u8>(), 0..200).prop_map(|text| {
+        let header = format!(">2\r\n$7\r\nmessage\r\n${}\r\n", text.len());
+        [header.as_bytes(), &text, b"\r\n"].concat()
+    });
+    let message = prop_oneof![text, prop::sample::select(strange_pushes())];
+    let sent = (prop::collection::vec(message, 1..6), 1..20_000_usize);
+    run_cases(48, &sent, async |(messages, piece)| {
+        let server = HostileServer::start(move |mut client| {
+            for message in messages.iter().cycle() {
+                let Some(command) = client.greet() else { return };
+                let granted = command.get(1).is_some_and(|name| name.ends_with(b"free"));
+                let reply = match command[0].as_slice() {
+                    b"SET" if granted => &b"+OK\r\n"[..],
+                    b"SET" => b"_\r\n",
+                    _ => b":1\r\n",
+                };
+                let bytes = [message, reply].concat();
+                let piece = piece.max(bytes.len() / 200 + 1);
+                if bytes.chunks(piece).any(|piece| client.say(piece).is_err()) {
+                    return;
+                }
+            }
+        });
+        let locker = endless().nodes([server.url()]).connect().await.expect("it greets");
+        // All at once, so that their replies lie side by side.
+        let mut tries = JoinSet::new();
+        for number in 0..6 {
+            let locker = locker.clone();
+            let name = format!("{number}/{}", if number % 2 == 0 { "free" } else { "taken" });
+            tries.spawn(async move { (number, locker.try_lock(name).await) });
+        }
+        for (number, got) in tries.join_all().await {
+            assert_eq!(got.is_ok(), number % 2 == 0, "{number}: {got:?}");
+        }
+        assert_eq!(server.connections(), 1);
+    });
+}
+
 /// Any bytes in any pieces, in the greeting or after it: nothing panics, everything ends, and the
 /// next connection works.
 #[test]
 fn whatever_a_server_sends_the_next_connection_works() {
-    let mut runner = TestRunner::new(Config { cases: 48, ..Config::default() });
     let part = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..64),
         prop::collection::vec(prop::sample::select(b"+-:$*%>|_#=!~(,0123\r\nab".to_vec()), 0..64),
@@ -404,23 +472,17 @@ fn whatever_a_server_sends_the_next_connection_works() {
         ]),
     ];
     let sent = (prop::collection::vec(part, 0..6), any::<bool>(), 1..2_000_usize);
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let tokio = tokio.expect("a runtime");
-    let result = runner.run(&sent, |(parts, greets, piece)| {
-        tokio.block_on(one_bad_connection(parts.concat(), greets, piece));
-        Ok(())
+    run_cases(128, &sent, async |(parts, greets, piece)| {
+        one_bad_connection(parts.concat(), greets, piece).await;
     });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
 }
 
 /// The first connection gets these bytes and is closed. Later ones grant.
 async fn one_bad_connection(bytes: Vec<u8>, greets: bool, piece: usize) {
-    let first = std::sync::atomic::AtomicBool::new(true);
+    let first = AtomicBool::new(true);
     let grant = granting(|_| Vec::new());
     let server = HostileServer::start(move |mut client| {
-        if !first.swap(false, std::sync::atomic::Ordering::SeqCst) {
+        if !first.swap(false, SeqCst) {
             return grant(client);
         }
         if !greets || client.greet().is_some() {
