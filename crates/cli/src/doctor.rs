@@ -11,13 +11,17 @@ use serde_json::{Map, Value, json};
 use crate::config::dialect::name;
 use crate::duration::shown;
 use crate::exit::{self, Failed};
+use crate::note::printable_json;
 use crate::plan;
 
 /// Looks the nodes over, shows what was found, and returns the code to exit with.
 pub(crate) async fn doctor(plan: &plan::Doctor) -> Result<u8, Failed> {
     let checkup = plan.cluster.builder().examine(plan.name.as_bytes()).await?;
     let code = code(&checkup);
-    let text = if plan.json { format!("{:#}\n", object(&checkup, code)) } else { table(&checkup) };
+    let text = match plan.json {
+        true => printable_json(&format!("{:#}\n", object(&checkup, code))),
+        false => table(&checkup),
+    };
     // Colours only where they are wanted: NO_COLOR, a pipe and a dumb terminal do not.
     let mut stdout = anstream::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

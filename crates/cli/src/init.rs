@@ -10,6 +10,7 @@ use crate::args::InitArgs;
 use crate::ask::is_meant;
 use crate::duration::shown;
 use crate::exit::{self, Failed};
+use crate::note::printable_json;
 use crate::plan::Cluster;
 use crate::stdout;
 
@@ -38,7 +39,10 @@ pub(crate) async fn init(plan: &Init) -> Result<u8, Failed> {
     }
     let nodes = plan.cluster.builder().init(plan.force).await?;
     let code = code(&nodes);
-    let text = if plan.json { format!("{:#}\n", object(&nodes, code)) } else { table(&nodes) };
+    let text = match plan.json {
+        true => printable_json(&format!("{:#}\n", object(&nodes, code))),
+        false => table(&nodes),
+    };
     stdout::write(&text)?;
     Ok(code)
 }

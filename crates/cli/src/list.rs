@@ -31,7 +31,10 @@ pub(crate) async fn list(plan: &List) -> Result<u8, Failed> {
     let locker = plan.cluster.connect().await?;
     let locks = locker.list().await?;
     let text = match &*locks {
-        locks if plan.json => format!("{}\n", Value::Array(locks.iter().map(json).collect())),
+        locks if plan.json => {
+            let locks = Value::Array(locks.iter().map(json).collect());
+            note::printable_json(&format!("{locks}\n"))
+        }
         [] => "no lock is held\n".to_owned(),
         locks => columns(locks),
     };

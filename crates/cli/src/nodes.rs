@@ -9,6 +9,7 @@ use crate::args::{ChangeArgs, NodesArgs};
 use crate::ask::is_meant;
 use crate::duration::shown;
 use crate::exit::{self, Failed};
+use crate::note::printable_json;
 use crate::plan::Cluster;
 use crate::stderr::say;
 use crate::stdout;
@@ -122,7 +123,7 @@ fn show(plan: &Nodes, report: &MemberReport, progress: Option<Progress>) -> Resu
     let done = progress.is_none_or(|progress| progress == Progress::Done);
     let code = if votes && done { 0 } else { exit::UNAVAILABLE };
     let text = if plan.json {
-        format!("{:#}\n", object(report, progress, code))
+        printable_json(&format!("{:#}\n", object(report, progress, code)))
     } else {
         table(report, progress)
     };

@@ -155,7 +155,25 @@ pub(crate) fn printable(text: &str) -> String {
 
 /// Characters that turn the order of others around, or that nobody sees.
 fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// The same for JSON: programs read what was there, and a terminal does nothing. Such characters stand
+/// inside of strings only, apart from the ends of lines.
+pub(crate) fn printable_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || !c.is_control() && !is_invisible(c) {
+            text.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\\u{unit:04x}");
+        }
+    }
+    text
 }
 
 fn name_of(program: &OsStr) -> String {
@@ -221,6 +239,19 @@ mod tests {
         }
         assert_eq!(shown(&note("\x1b[2J\u{202e}x\n\u{9b}")), "?[2J?x??");
         assert_eq!(shown(&note(&who("\x1b]0;x\x07").note())), "anna@web-3, pid 4711, ?]0;x?");
+    }
+
+    #[test]
+    fn json_says_the_same_and_does_nothing() {
+        let text = "a\x1b[2J\u{7f}\u{9b}\u{202e}\u{e0041}\n\"\\µ\u{1f512}";
+        let json = format!("{:#}", json!({ "text": text }));
+        let shown = printable_json(&json);
+        assert!(
+            !shown.contains(|c: char| c != '\n' && c.is_control() || is_invisible(c)),
+            "{shown:?}"
+        );
+        assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), json!({ "text": text }));
+        assert!(shown.contains("µ\u{1f512}"), "{shown}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::duration::shown;
 use crate::exit::{self, Failed};
-use crate::note::{self, Who};
+use crate::note::{self, Who, printable_json};
 use crate::plan;
 use crate::stdout;
 use crate::time::utc;
@@ -57,7 +57,11 @@ async fn watch(plan: &plan::Status) -> Result<u8, Failed> {
 }
 
 fn text(plan: &plan::Status, status: &Status) -> String {
-    if plan.json { format!("{}\n", json(status)) } else { table(status, SystemTime::now()) }
+    if plan.json {
+        printable_json(&format!("{}\n", json(status)))
+    } else {
+        table(status, SystemTime::now())
+    }
 }
 
 /// For programs. The fields are documented in the help: none may go, or change its meaning.

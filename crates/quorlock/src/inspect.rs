@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::future::poll_fn;
 
 use crate::Error;
-use crate::drive::{ForceRound, InspectRound, ListRound, NodeRelease, Status, Verdict};
+use crate::drive::{
+    ForceRound, InspectRound, ListProgress, ListRound, NodeRelease, Status, Verdict,
+};
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::locker::Locker;
 use crate::name::Name;
@@ -35,7 +37,9 @@ impl Locker {
     /// shows them by name.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`]: so many nodes could not be asked that a lock may be missing.
+    /// [`Error::NoQuorum`]: so many nodes could not be asked that a lock may be missing. A node whose
+    /// list goes in circles, takes more than 131,072 steps (some 130 million keys) or more than 64 MiB of
+    /// names counts as one of them.
     ///
     /// # Cancel safety
     /// Nothing is lost by dropping it.
@@ -44,8 +48,11 @@ impl Locker {
         let mut names = BTreeSet::new();
         let mut failures = Vec::new();
         for node in 0..core.nodes.len() {
-            if let Err(failure) = self.list_node(node, &mut names).await? {
-                failures.push(NodeAnswer { node: core.label(node), failure: Some(failure) });
+            match self.list_node(node).await? {
+                Ok(listed) => names.extend(listed),
+                Err(failure) => {
+                    failures.push(NodeAnswer { node: core.label(node), failure: Some(failure) });
+                }
             }
         }
         // A lock that is held is on a majority, so on one of so many nodes.
@@ -76,20 +83,20 @@ impl Locker {
         }
     }
 
-    async fn list_node(
-        &self,
-        node: usize,
-        names: &mut BTreeSet<Name>,
-    ) -> Result<Result<(), Failure>, Error> {
-        let mut from = Vec::new();
+    async fn list_node(&self, node: usize) -> Result<Result<Vec<Name>, Failure>, Error> {
+        let (mut names, mut from) = (Vec::new(), Vec::new());
+        let mut progress = ListProgress::default();
         loop {
             let round = ListRound::start(self.core(), Name::new("-")?, node, from);
             match poll_fn(|cx| round.poll(cx)).await {
                 Ok(listed) => {
+                    if let Err(failure) = progress.step(&listed) {
+                        return Ok(Err(failure));
+                    }
                     names.extend(listed.names);
                     match listed.next {
                         Some(next) => from = next,
-                        None => return Ok(Ok(())),
+                        None => return Ok(Ok(names)),
                     }
                 }
                 Err(failure) => return Ok(Err(failure)),

@@ -88,6 +88,7 @@ mod owner;
 mod resume;
 pub mod runtime;
 mod settings;
+mod text;
 mod token;
 mod waiters;
 mod watchdog;

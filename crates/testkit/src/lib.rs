@@ -11,6 +11,8 @@
 //! start from another. With [`own_clock`](RedisServerBuilder::own_clock) it has a [`ServerClock`]
 //! that jumps, runs fast or slow, or stands still, while all others keep the true time.
 //!
+//! A [`HostileServer`] is no Redis at all: it says whatever a test wants.
+//!
 //! A [`PostgresServer`] is a database for tests of what locks protect.
 //!
 //! Everything here blocks and works from sync and async tests alike. A call that fails panics:
@@ -31,6 +33,7 @@ mod clock;
 pub mod conformance;
 mod connection;
 mod forgetting;
+mod hostile;
 mod postgres;
 mod proxy;
 mod resp;
@@ -47,6 +50,7 @@ use std::time::{Duration, Instant};
 pub use builder::{AppendFsync, RedisServerBuilder};
 pub use clock::ServerClock;
 pub use forgetting::AofMark;
+pub use hostile::{Conversation, HostileServer};
 pub use postgres::PostgresServer;
 pub use proxy::Proxy;
 pub use resp::{Client, Reply};

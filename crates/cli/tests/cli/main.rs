@@ -9,6 +9,7 @@ mod fence;
 mod force;
 mod group;
 mod hold;
+mod hostile;
 mod init;
 mod job_control;
 mod lease;

@@ -28,7 +28,7 @@ pub(crate) use extend::ExtendRound;
 pub(crate) use force::ForceRound;
 pub(crate) use inspect::InspectRound;
 pub use inspect::{NodeStatus, Status, Verdict};
-pub(crate) use list::ListRound;
+pub(crate) use list::{ListProgress, ListRound};
 pub(crate) use membership::{Known, Looked, Set, Settled, Settling};
 pub(crate) use release::ReleaseRound;
 pub use release::{NodeRelease, NodeReleaseState, Released};

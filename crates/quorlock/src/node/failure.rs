@@ -1,10 +1,15 @@
 //! Why a node did not do what it was asked.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::text::harmless;
 use quorlock_protocol::Vote;
+
+/// Longer texts are cut, in characters. No text of this library is as long.
+const MOST: usize = 8_192;
 
 /// Why a node did not do what it was asked, with a remedy where there is one.
 #[derive(Debug, Clone)]
@@ -42,9 +47,15 @@ pub enum FailureKind {
 }
 
 impl Failure {
-    /// A failure of that kind; `text` says what happened and what to do.
+    /// A failure of that kind; `text` says what happened and what to do. Some of it may be the words of
+    /// a server: what would make a terminal do something is escaped, and an endless text is cut.
     pub fn new(kind: FailureKind, text: impl Into<Arc<str>>) -> Self {
-        Self { kind, text: text.into() }
+        let text = text.into();
+        let text = match harmless(&text, MOST) {
+            Cow::Borrowed(_) => text,
+            Cow::Owned(shown) => shown.into(),
+        };
+        Self { kind, text }
     }
 
     pub(crate) fn closed() -> Self {

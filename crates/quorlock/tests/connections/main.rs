@@ -3,8 +3,10 @@
 mod burdens;
 mod coming_back;
 mod commands;
+mod hostile;
 #[path = "../logs/mod.rs"]
 mod logs;
+mod pushes;
 mod queues;
 mod rights;
 mod secrets;

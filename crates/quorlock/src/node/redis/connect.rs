@@ -5,13 +5,15 @@ use std::io;
 use std::sync::Arc;
 
 use super::address::Address;
-use super::error::rejected;
+use super::error::{SHOWN, rejected};
+use super::framing::Framing;
 use super::inbox;
-use super::resp::{self, Command, Value};
+use super::resp::{Command, Refused, Value};
 use super::shortcut::Shortcut;
 use super::stream::{self, ReadHalf, WriteHalf};
 use super::tls::Tls;
 use crate::node::{ClientId, Failure, FailureKind};
+use crate::text::harmless;
 
 /// The first version of Redis that has all that is needed.
 const OLDEST: (u32, u32) = (6, 2);
@@ -54,8 +56,9 @@ pub(super) struct Connected {
     /// Whether word of grants comes over this connection, or why not.
     pub(super) told: Result<(), Failure>,
     pub(super) shortcut: Option<Shortcut>,
-    /// What was read after the last reply to the greeting.
+    /// What was read after the last reply to the greeting, and where in it the next one begins.
     pub(super) rest: Vec<u8>,
+    pub(super) framing: Framing,
 }
 
 /// Connects, logs in and checks that the server can be a node.
@@ -112,9 +115,9 @@ pub(super) async fn connect(
             tracing::warn!(node = address.label, "cannot end a broken connection: {failure}");
         }
     }
-    let Wire { read, write, tls, plain: rest } = wire;
+    let Wire { read, write, tls, plain: rest, framing } = wire;
     let (write, shortcut) = (Arc::new(write), Shortcut::of(&info));
-    Ok(Connected { read, write, tls, client_id, run_id, marker, told, shortcut, rest })
+    Ok(Connected { read, write, tls, client_id, run_id, marker, told, shortcut, rest, framing })
 }
 
 fn seen(marker: &Value<'_>) -> Vec<u8> {
@@ -158,7 +161,8 @@ pub(super) fn identity(hello: &Value<'_>) -> Result<(i64, String), Failure> {
             };
             match (get(b"id"), get(b"role")) {
                 (Some(Value::Int(id)), Some(Value::Bulk(role))) => {
-                    Ok((*id, String::from_utf8_lossy(role).into_owned()))
+                    let role = String::from_utf8_lossy(role);
+                    Ok((*id, harmless(&role, SHOWN).into_owned()))
                 }
                 _ => Err(strange("HELLO")),
             }
@@ -172,10 +176,13 @@ pub(super) fn identity(hello: &Value<'_>) -> Result<(i64, String), Failure> {
     }
 }
 
-/// The reply to `INFO`.
+/// The reply to `INFO`, fit to be shown.
 pub(super) fn text(info: &Value<'_>) -> Result<String, Failure> {
     match info {
-        Value::Bulk(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+        Value::Bulk(text) => {
+            let text = String::from_utf8_lossy(text);
+            Ok(text.lines().flat_map(|line| [harmless(line, SHOWN), "\n".into()]).collect())
+        }
         other => Err(refuse_error(other).err().unwrap_or_else(|| strange("INFO"))),
     }
 }
@@ -249,7 +256,9 @@ pub(super) struct Wire {
     read: ReadHalf,
     write: WriteHalf,
     tls: Option<Tls>,
+    /// Read and not yet used.
     plain: Vec<u8>,
+    framing: Framing,
 }
 
 impl Wire {
@@ -259,7 +268,8 @@ impl Wire {
             let text = format!("cannot connect: {error}; is it up, and is the address right?");
             Failure::new(FailureKind::Unreachable, text)
         })?;
-        let mut wire = Self { read, write, tls: None, plain: Vec::new() };
+        let mut wire =
+            Self { read, write, tls: None, plain: Vec::new(), framing: Framing::default() };
         if let Some(tls) = &address.tls {
             wire.tls = Some(tls.start()?);
             wire.shake_hands().await?;
@@ -318,19 +328,16 @@ impl Wire {
         mut find: impl FnMut(Value<'_>) -> Option<T>,
     ) -> Result<T, Failure> {
         loop {
-            match resp::parse(&self.plain) {
-                Ok(Some((value, used))) => {
-                    let found = find(value);
-                    self.plain.drain(..used);
-                    if let Some(found) = found {
-                        return Ok(found);
-                    }
-                }
-                Ok(None) => self.fill().await?,
-                Err(resp::Malformed) => {
-                    let text = "speaks another protocol than Redis; check the port";
-                    return Err(Failure::new(FailureKind::Unfit, text));
-                }
+            let mut rest = self.plain.as_slice();
+            let value = self.framing.next(&mut rest).map_err(refused)?;
+            let whole = value.is_some();
+            let found = value.and_then(&mut find);
+            let used = self.plain.len() - rest.len();
+            self.plain.drain(..used);
+            match found {
+                Some(found) => return Ok(found),
+                None if whole => {}
+                None => self.fill().await?,
             }
         }
     }
@@ -366,6 +373,14 @@ async fn write_all(write: &WriteHalf, mut bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn refused(why: Refused) -> Failure {
+    let text = match why {
+        Refused::TooLong => "sends a reply that is too long; is it Redis, and in order?",
+        Refused::Malformed => "speaks another protocol than Redis; check the port",
+    };
+    Failure::new(FailureKind::Unfit, text)
 }
 
 fn broke(error: &dyn std::fmt::Display) -> Failure {

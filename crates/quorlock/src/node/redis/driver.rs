@@ -27,8 +27,9 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
     loop {
         let attempt = attempt(&address, &setting, &demands, predecessor.as_ref());
         let connected = tokio::select! {
-            connected = attempt => connected,
+            biased;
             () = link.closed() => return,
+            connected = attempt => connected,
         };
         let why = match connected {
             Ok(connected) => {
@@ -93,13 +94,15 @@ async fn attempt(
 ) -> Result<Connected, Failure> {
     let limit = setting.settings.connect_limit;
     let connected = tokio::select! {
-        connected = connect(address, setting.client, demands, predecessor) => connected?,
+        // First: over a server that sends without end, the time would never be looked at.
+        biased;
         () = setting.runtime.sleep(limit) => {
             let tls = if address.tls.is_some() { ", and does that port speak TLS" } else { "" };
             let text =
                 format!("no greeting within {limit:?}; is it up, is the address right{tls}?");
             return Err(Failure::new(FailureKind::Unreachable, text));
         }
+        connected = connect(address, setting.client, demands, predecessor) => connected?,
     };
     if let Err(other) = setting.servers.claim(&connected.run_id, address.index, &address.label) {
         let text = format!("is the same server as {other}");

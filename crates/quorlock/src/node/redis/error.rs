@@ -1,6 +1,10 @@
 //! What a server's error means, and what to do about it.
 
 use crate::node::{Failure, FailureKind};
+use crate::text::harmless;
+
+/// So much of what a server says is shown, in characters.
+pub(super) const SHOWN: usize = 300;
 
 /// How servers of different ages say that a user may not do what a script does for him.
 const SCRIPT_REFUSALS: [&str; 2] = ["The user executing the script", "ACL failure in script"];
@@ -55,7 +59,7 @@ pub(super) fn rejected(error: &[u8]) -> Failure {
 fn without_arguments(error: &[u8]) -> String {
     let text = String::from_utf8_lossy(error);
     let end = text.find("with args beginning with").unwrap_or(text.len());
-    text[..end].trim_end_matches([',', ' ']).to_owned()
+    harmless(text[..end].trim_end_matches([',', ' ']), SHOWN).into_owned()
 }
 
 #[cfg(test)]

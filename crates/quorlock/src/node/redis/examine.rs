@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use super::RedisNode;
 use super::address::{Address, Place};
 use super::connect::{Wire, check_role, field, greet, identity, refuse_error, text};
+use super::error::SHOWN;
 use super::forget::forget_over;
 use super::init::within;
 use super::judge;
@@ -14,6 +15,7 @@ use super::resp::{Command, Value};
 use crate::examine::{Examination, Untold, judge_round_trip, try_out};
 use crate::node::{Failure, FailureKind, Node, Setting};
 use crate::runtime::BoxFuture;
+use crate::text::harmless;
 use crate::{Dialect, Error};
 
 /// So often the server is asked for its time at the most.
@@ -40,11 +42,13 @@ pub(in crate::node) fn examine(
         examination.flag("local", matches!(address.place, Place::Unix(_)));
         let limit = 2 * setting.settings.connect_limit;
         let looked = tokio::select! {
-            looked = look(&mut examination, &address, &setting) => looked,
+            // First: over a server that sends without end, the time would never be looked at.
+            biased;
             () = setting.runtime.sleep(limit) => {
                 let text = format!("no answer within {limit:?}; is it up, and is the address right?");
                 Err(Failure::new(FailureKind::Unreachable, text))
             }
+            looked = look(&mut examination, &address, &setting) => looked,
         };
         let mut wire = match looked {
             // What stands in the way was found: a lock cannot be tried out.
@@ -122,7 +126,7 @@ pub(super) fn bytes(reply: &Value<'_>) -> Vec<u8> {
 fn value(reply: &Value<'_>) -> Option<String> {
     let (Value::Map(parts) | Value::Array(parts)) = reply else { return None };
     match parts.get(1)? {
-        Value::Bulk(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        Value::Bulk(text) => Some(harmless(&String::from_utf8_lossy(text), SHOWN).into_owned()),
         _ => None,
     }
 }

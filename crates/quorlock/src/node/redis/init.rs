@@ -5,6 +5,7 @@ use super::connect::{Wire, check_role, check_version, field, greet, identity, re
 use super::replies::{Reading, read};
 use super::resp::Command;
 use super::verbs::{self, By, Strict};
+use crate::drive::ListProgress;
 use crate::init::Look;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Mark, Marker, Request, Setting, Verb, Writes};
@@ -45,11 +46,13 @@ pub(super) async fn within<T>(
 ) -> Result<T, Failure> {
     let limit = 2 * setting.settings.connect_limit;
     tokio::select! {
-        done = future => Ok(done),
+        // First: over a server that sends without end, the time would never be looked at.
+        biased;
         () = setting.runtime.sleep(limit) => {
             let text = format!("no answer within {limit:?}; is it up, and is the address right?");
             Err(Failure::new(FailureKind::Unreachable, text))
         }
+        done = future => Ok(done),
     }
 }
 
@@ -119,11 +122,13 @@ impl Server {
     /// Some of the locks that somebody holds there.
     async fn locks(&mut self, setting: &Setting) -> Result<Vec<Name>, Failure> {
         let (mut names, mut from) = (Vec::new(), Vec::new());
+        let mut progress = ListProgress::default();
         loop {
             let Answer::Listed(listed) = self.ask(setting, Verb::List { from: &from }).await?
             else {
                 return Err(Failure::new(FailureKind::Broken, "its locks cannot be listed"));
             };
+            progress.step(&listed)?;
             names.extend(listed.names);
             match listed.next {
                 Some(next) if names.len() < MOST_NAMES => from = next,

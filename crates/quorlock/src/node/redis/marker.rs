@@ -8,10 +8,12 @@
 //! `FROM_US` has 16 digits. A set that was replaced stands as `CLOSED_FOR`, by its digest, a colon and the number of
 //! its members, with the set that took its place in the other fields; `-` stands for no set.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::node::{ClosedFor, Mark, Marker, MarkerState, Members, Writes};
 use crate::settings::Settings;
+use crate::text::harmless;
 
 /// Beside the locks, where no lock can be: no name is empty.
 const KEY: &[u8] = b":quorlock:set";
@@ -19,6 +21,9 @@ const KEY: &[u8] = b":quorlock:set";
 const NONE: &str = "-";
 /// What no marker is.
 const GONE: &[u8] = b"-";
+
+/// Longer than any marker.
+const MOST_CHARS: usize = 32 * 1_024;
 
 /// The key of the marker.
 pub(super) fn key(settings: &Settings) -> Vec<u8> {
@@ -66,7 +71,12 @@ fn text_of<'a>(instance: &'a [u8], run_id: &str) -> Option<&'a [u8]> {
 }
 
 fn parse(text: &[u8], run_id: &str, now_us: u64) -> Option<Marker> {
-    let parts: Vec<&str> = std::str::from_utf8(text).ok()?.split(' ').collect();
+    let text = std::str::from_utf8(text).ok()?;
+    // The names in it are shown to people. Those that clients write are plain text.
+    if matches!(harmless(text, MOST_CHARS), Cow::Owned(_)) {
+        return None;
+    }
+    let parts: Vec<&str> = text.split(' ').collect();
     let [state, run, digest, from_us, _nonce, closed_for, max_ttl_us, ahead_us, names] =
         parts.as_slice()
     else {
@@ -243,5 +253,17 @@ mod tests {
             assert_eq!(marker.state, MarkerState::Unknown, "{strange}");
         }
         assert_eq!(read(b"\xff", "ab", 0).state, MarkerState::Unknown);
+        // All is right with it, but for what its names would do to a terminal.
+        for (name, state) in [
+            ("a:1", MarkerState::Formed),
+            ("a\x1b[2J:1", MarkerState::Unknown),
+            ("a\u{202e}:1", MarkerState::Unknown),
+            (&*"a".repeat(MOST_CHARS), MarkerState::Unknown),
+        ] {
+            let ahead = Duration::from_millis(300);
+            let members = Members::new([name.to_owned()], Duration::from_secs(30), ahead);
+            let marker = text(Writes::Formed(members), b"", 0);
+            assert_eq!(read(marker.as_bytes(), "ab", 0).state, state, "{name:?}");
+        }
     }
 }

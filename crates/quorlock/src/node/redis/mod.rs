@@ -15,7 +15,8 @@
 //!
 //! Files: `address` reads the URL, `connect` opens a connection and checks who answers, `link` is
 //! what callers meet, `driver` and `session` keep it going, `verbs` turns requests into commands and
-//! replies into answers, `inbox` takes word of grants in, `resp` is the wire format, `error` gives
+//! replies into answers, `inbox` takes word of grants in, `resp` is the wire format and `framing`
+//! bounds it, `error` gives
 //! remedies, `examine` finds out how the server is set up and `judge` what that means, `marker` reads which start of it votes, `init`
 //! marks it as new, `forget` clears names away, `lua/` holds the scripts.
 
@@ -25,6 +26,9 @@ mod driver;
 mod error;
 mod examine;
 mod forget;
+mod framing;
+#[cfg(test)]
+mod framing_tests;
 mod inbox;
 mod init;
 mod judge;

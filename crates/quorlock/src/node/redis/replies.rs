@@ -194,6 +194,8 @@ fn queued(parts: &[Value<'_>], told: bool) -> Option<Queued> {
 
 fn listed(parts: &[Value<'_>]) -> Option<Listed> {
     let [Value::Bulk(cursor), names @ ..] = parts else { return None };
+    // It goes back as it came.
+    digits(cursor)?;
     let names = names.iter().filter_map(|name| match name {
         // What cannot be a name is not a lock of ours.
         Value::Bulk(name) => Name::new(name).ok(),

@@ -15,113 +15,130 @@ pub(super) enum Value<'a> {
     Push(Vec<Value<'a>>),
 }
 
-/// Bytes that are no reply.
+/// Why bytes are not read as a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) enum Refused {
+    /// It is longer than any reply to one of our commands, or says that it will be.
+    TooLong,
+    /// It is no reply at all.
+    Malformed,
+}
 
-/// No reply to one of our commands is longer.
-const MAX_BULK: usize = 1 << 20;
+/// The longest reply that is read, in bytes. A list of names is the longest that is given: it ends with
+/// the look that finds the 32nd name of at most 512 bytes, and one look finds some 160 keys at the most.
+pub(super) const MAX_REPLY: usize = 256 * 1_024;
+/// So many values one reply has at the most, at all depths together.
 const MAX_ITEMS: usize = 4_096;
 const MAX_DEPTH: usize = 8;
 
 /// Reads one reply from the start of `bytes`; `None` if it is not whole yet. Returns its length.
-pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Value<'_>, usize)>, Malformed> {
-    let mut reader = Reader { bytes, at: 0 };
+///
+/// What a header promises is compared with the limits before anything that follows upon it is read.
+pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Value<'_>, usize)>, Refused> {
+    let mut reader = Reader { bytes, at: 0, items: 0 };
     match reader.value(0) {
         Ok(value) => Ok(Some((value, reader.at))),
         Err(Stop::Incomplete) => Ok(None),
-        Err(Stop::Malformed) => Err(Malformed),
+        Err(Stop::Refused(why)) => Err(why),
     }
 }
 
 enum Stop {
     Incomplete,
-    Malformed,
+    Refused(Refused),
 }
+
+const MALFORMED: Stop = Stop::Refused(Refused::Malformed);
+const TOO_LONG: Stop = Stop::Refused(Refused::TooLong);
 
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// How many values inside of others were promised so far.
+    items: usize,
 }
 
 impl<'a> Reader<'a> {
     fn value(&mut self, depth: usize) -> Result<Value<'a>, Stop> {
         if depth > MAX_DEPTH {
-            return Err(Stop::Malformed);
+            return Err(TOO_LONG);
         }
         let line = self.line()?;
-        let (&kind, rest) = line.split_first().ok_or(Stop::Malformed)?;
+        let (&kind, rest) = line.split_first().ok_or(MALFORMED)?;
         match kind {
             // Simple strings, and the kinds that only matter as text here: doubles, big numbers.
             b'+' | b',' | b'(' => Ok(Value::Simple(rest)),
             b'-' => Ok(Value::Error(rest)),
-            b':' => Ok(Value::Int(int(rest)?)),
+            b':' => Ok(Value::Int(int(rest).ok_or(MALFORMED)?)),
             b'#' => match rest {
                 b"t" => Ok(Value::Int(1)),
                 b"f" => Ok(Value::Int(0)),
-                _ => Err(Stop::Malformed),
+                _ => Err(MALFORMED),
             },
             b'_' => Ok(Value::Null),
             b'$' => Ok(self.bulk(rest)?.map_or(Value::Null, Value::Bulk)),
             b'!' => Ok(self.bulk(rest)?.map_or(Value::Null, Value::Error)),
             // A verbatim string starts with its format, as in "txt:".
             b'=' => match self.bulk(rest)? {
-                Some(text) => Ok(Value::Bulk(text.get(4..).ok_or(Stop::Malformed)?)),
+                Some(text) => Ok(Value::Bulk(text.get(4..).ok_or(MALFORMED)?)),
                 None => Ok(Value::Null),
             },
             b'*' | b'~' => Ok(self.items(rest, 1, depth)?.map_or(Value::Null, Value::Array)),
-            b'>' => Ok(self.items(rest, 1, depth)?.map_or(Value::Null, Value::Push)),
+            // Never nothing: that would be a reply.
+            b'>' => Ok(Value::Push(self.items(rest, 1, depth)?.unwrap_or_default())),
             b'%' => Ok(self.items(rest, 2, depth)?.map_or(Value::Null, Value::Map)),
             // Attributes only accompany the value that follows.
             b'|' => {
                 self.items(rest, 2, depth)?;
                 self.value(depth + 1)
             }
-            _ => Err(Stop::Malformed),
+            _ => Err(MALFORMED),
         }
     }
 
     /// The bytes up to the next line end, which is passed.
     fn line(&mut self) -> Result<&'a [u8], Stop> {
         let rest = &self.bytes[self.at..];
-        let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
-            return Err(if rest.len() > MAX_BULK { Stop::Malformed } else { Stop::Incomplete });
-        };
+        let end = rest.iter().position(|byte| *byte == b'\n').ok_or(Stop::Incomplete)?;
         self.at += end + 1;
-        rest[..end].strip_suffix(b"\r").ok_or(Stop::Malformed)
+        rest[..end].strip_suffix(b"\r").ok_or(MALFORMED)
     }
 
     fn bulk(&mut self, length: &[u8]) -> Result<Option<&'a [u8]>, Stop> {
-        let Some(length) = size(length, MAX_BULK)? else { return Ok(None) };
+        let Some(length) = size(length).ok_or(MALFORMED)? else { return Ok(None) };
+        let length = usize::try_from(length).ok().filter(|length| *length <= MAX_REPLY);
+        let length = length.ok_or(TOO_LONG)?;
         let rest = &self.bytes[self.at..];
         let body = rest.get(..length + 2).ok_or(Stop::Incomplete)?;
         self.at += length + 2;
-        body.strip_suffix(b"\r\n").map(Some).ok_or(Stop::Malformed)
+        body.strip_suffix(b"\r\n").map(Some).ok_or(MALFORMED)
     }
 
     fn items(
         &mut self,
         count: &[u8],
-        each: usize,
+        each: u64,
         depth: usize,
     ) -> Result<Option<Vec<Value<'a>>>, Stop> {
-        let Some(count) = size(count, MAX_ITEMS)? else { return Ok(None) };
-        (0..count * each).map(|_| self.value(depth + 1)).collect::<Result<_, _>>().map(Some)
+        let Some(count) = size(count).ok_or(MALFORMED)? else { return Ok(None) };
+        let left = MAX_ITEMS - self.items;
+        let count = count.checked_mul(each).and_then(|count| usize::try_from(count).ok());
+        let count = count.filter(|count| *count <= left).ok_or(TOO_LONG)?;
+        self.items += count;
+        // No room is made for what is only promised.
+        (0..count).map(|_| self.value(depth + 1)).collect::<Result<_, _>>().map(Some)
     }
 }
 
-fn int(text: &[u8]) -> Result<i64, Stop> {
-    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Stop::Malformed)
+fn int(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A length; `None` for −1, which older replies use for "nothing".
-fn size(text: &[u8], most: usize) -> Result<Option<usize>, Stop> {
+/// A length, or nothing if it is none; inside, `None` for −1, which older replies use for "nothing".
+pub(super) fn size(text: &[u8]) -> Option<Option<u64>> {
     match int(text)? {
-        -1 => Ok(None),
-        length => match usize::try_from(length) {
-            Ok(length) if length <= most => Ok(Some(length)),
-            _ => Err(Stop::Malformed),
-        },
+        -1 => Some(None),
+        length => u64::try_from(length).ok().map(Some),
     }
 }
 

@@ -29,27 +29,50 @@ fn reads_every_kind_of_reply() {
     );
     assert_eq!(whole(b"%1\r\n+a\r\n:1\r\n"), Value::Map(vec![Value::Simple(b"a"), Value::Int(1)]));
     assert_eq!(whole(b">1\r\n+x\r\n"), Value::Push(vec![Value::Simple(b"x")]));
+    assert_eq!(whole(b">-1\r\n"), Value::Push(vec![]));
     assert_eq!(whole(b"|1\r\n+k\r\n+v\r\n:7\r\n"), Value::Int(7));
 }
 
 #[test]
 fn refuses_what_is_no_reply() {
-    let deep = "*1\r\n".repeat(20);
     for bytes in [
         &b"HTTP/1.1 400 Bad Request\r\n"[..],
         b"\r\n",
         b"+no carriage return\n",
         b":x\r\n",
-        b"$99999999999\r\n",
         b"$-2\r\n",
         b"$1\r\nabc\r\n",
-        b"*100000\r\n",
         b"#x\r\n",
         b"=2\r\nab\r\n",
-        deep.as_bytes(),
     ] {
-        assert_eq!(parse(bytes), Err(Malformed), "{:?}", bytes.escape_ascii().to_string());
+        assert_eq!(parse(bytes), Err(Refused::Malformed), "{}", bytes.escape_ascii());
     }
+}
+
+/// By what the header says: nothing behind it has been read.
+#[test]
+fn refuses_what_is_going_to_be_too_long() {
+    let deep = "*1\r\n".repeat(20);
+    let attributes = "|0\r\n".repeat(20);
+    for bytes in [
+        &b"$262145\r\n"[..],
+        b"!99999999999\r\n",
+        b"=9223372036854775807\r\n",
+        b"*4097\r\n",
+        b"%2049\r\n",
+        b"%9223372036854775807\r\n",
+        b"~1000000000\r\n",
+        b"|4097\r\n",
+        b">1000000000\r\n",
+        b"*2\r\n:1\r\n$1000000\r\n",
+        deep.as_bytes(),
+        attributes.as_bytes(),
+    ] {
+        assert_eq!(parse(bytes), Err(Refused::TooLong), "{}", bytes.escape_ascii());
+    }
+    // Values count wherever they stand.
+    let many = [&b"*4\r\n"[..], b"*2000\r\n", &b":1\r\n".repeat(2_000), b"*2093\r\n"];
+    assert_eq!(parse(&many.concat()), Err(Refused::TooLong));
 }
 
 #[test]

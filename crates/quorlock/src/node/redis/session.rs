@@ -1,15 +1,20 @@
 //! One connection while it lasts.
 
+use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::task::yield_now;
+
 use super::connect::Connected;
+use super::framing::Framing;
 use super::inbox;
 use super::link::{self, Link, State};
 use super::replies::{self, Reading};
-use super::resp::{self, Value};
+use super::resp::{MAX_REPLY, Refused, Value};
 use super::stream::{ReadHalf, WriteHalf};
 use super::tls::Tls;
 use super::verbs::By;
@@ -17,6 +22,8 @@ use crate::node::{Answer, Call, Failure, FailureKind, Grant};
 use crate::runtime::{BoxFuture, Runtime, wall_us};
 
 const READ_BYTES: usize = 64 * 1_024;
+/// So often it reads before others of the same thread have their turn, however much there is to read.
+const READS_AT_ONCE: usize = 4;
 /// A server that owes an answer for so many time limits is connected to anew.
 const LIMITS_UNTIL_RECONNECT: u32 = 10;
 const LEAST_UNTIL_RECONNECT: Duration = Duration::from_millis(500);
@@ -28,8 +35,9 @@ pub(super) struct Session {
     read: ReadHalf,
     write: Arc<WriteHalf>,
     tls: Option<Tls>,
-    /// Read and not yet parsed: the bytes up to `filled`.
-    input: Box<[u8]>,
+    framing: Framing,
+    /// Read and not yet parsed: the bytes up to `filled`. It grows for a long reply.
+    input: Vec<u8>,
     filled: usize,
     /// What TLS has opened of the input.
     opened: Vec<u8>,
@@ -56,20 +64,21 @@ enum News {
 impl Session {
     pub(super) fn new(link: Arc<Link>, runtime: Arc<dyn Runtime>, connected: Connected) -> Self {
         // What was read beyond the greeting, such as the beginning of some word.
-        let mut input = vec![0; READ_BYTES].into_boxed_slice();
-        let (mut opened, mut filled) = (Vec::new(), 0);
+        let (mut input, mut opened, mut filled) = (Vec::new(), Vec::new(), 0);
         if connected.tls.is_some() {
             opened = connected.rest;
         } else {
             filled = connected.rest.len();
-            input[..filled].copy_from_slice(&connected.rest);
+            input = connected.rest;
         }
+        input.resize(READ_BYTES.max(filled + 1), 0);
         Self {
             link,
             runtime,
             read: connected.read,
             write: connected.write,
             tls: connected.tls,
+            framing: connected.framing,
             input,
             filled,
             opened,
@@ -90,7 +99,15 @@ impl Session {
         {
             return Poll::Ready(failure);
         }
+        let mut reads = 0;
         loop {
+            // A server that sends without end keeps neither the clock from being looked at nor others
+            // from running: this goes on after timers, sockets and signals have been looked at.
+            if reads == READS_AT_ONCE {
+                let _ = pin!(yield_now()).poll(cx);
+                break;
+            }
+            reads += 1;
             match self.read.poll_read(cx, &mut self.input[self.filled..]) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(0)) => return Poll::Ready(broken("the server closed it")),
@@ -126,12 +143,7 @@ impl Session {
             let input = std::mem::take(&mut self.input);
             let used = self.match_replies(&input[..self.filled], &mut state);
             self.input = input;
-            used.and_then(|used| {
-                self.input.copy_within(used..self.filled, 0);
-                self.filled -= used;
-                let full = self.filled == self.input.len();
-                if full { Err(broken("a reply is too long")) } else { Ok(()) }
-            })
+            used.map(|used| self.make_room(used))
         };
         state.lone = self.news.len() <= 1;
         drop(state);
@@ -153,16 +165,26 @@ impl Session {
         result
     }
 
+    /// Moves what was not used to the front. There is always some room behind it: what has to be
+    /// kept is shorter than the longest reply.
+    fn make_room(&mut self, used: usize) {
+        self.input.copy_within(used..self.filled, 0);
+        self.filled -= used;
+        if self.filled == self.input.len() {
+            self.input.resize(MAX_REPLY.max(self.filled + 1), 0);
+        }
+    }
+
     /// Returns how many bytes were used.
     fn match_replies(&mut self, input: &[u8], state: &mut State) -> Result<usize, Failure> {
-        let mut used = 0;
+        let mut rest = input;
         loop {
-            let (value, length) = match resp::parse(&input[used..]) {
-                Ok(Some(parsed)) => parsed,
-                Ok(None) => return Ok(used),
-                Err(resp::Malformed) => return Err(broken("what it sent is no reply")),
+            let value = match self.framing.next(&mut rest) {
+                Ok(Some(value)) => value,
+                Ok(None) => return Ok(input.len() - rest.len()),
+                Err(Refused::TooLong) => return Err(broken("its reply is too long")),
+                Err(Refused::Malformed) => return Err(broken("what it sent is no reply")),
             };
-            used += length;
             if let Value::Push(parts) = &value {
                 match inbox::read(parts) {
                     Ok(word) => self.news.extend(word.map(News::Word)),
@@ -267,6 +289,11 @@ impl Session {
                 state.shrink();
                 self.output.shrink_to(link::KEPT_BYTES);
                 self.news.shrink_to(link::KEPT_CALLS);
+                if self.filled < READ_BYTES {
+                    self.input.truncate(READ_BYTES);
+                    self.input.shrink_to_fit();
+                }
+                self.opened.shrink_to(link::KEPT_BYTES);
                 self.all_late = false;
                 return if self.closing { Poll::Ready(Failure::closed()) } else { Poll::Pending };
             };
