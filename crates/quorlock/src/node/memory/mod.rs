@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::{Call, Capabilities, ClientId, Failure, Grant, Inbox, Node};
+use super::participants::Participants;
 use crate::locked::locked;
 use crate::runtime::{BoxFuture, Moment};
 use queue::Queue;
@@ -40,6 +41,7 @@ struct Records {
 struct Kept {
     token: Vec<u8>,
     expires: Moment,
+    participants: Participants,
 }
 
 /// The last number that was given out for a name.

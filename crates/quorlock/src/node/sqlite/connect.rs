@@ -21,7 +21,7 @@ use crate::node::{Failure, FailureKind, Setting};
 /// Tells a file of locks from those of other programs: "Quor" in ASCII.
 const APPLICATION_ID: i32 = 0x5175_6f72;
 /// Goes up by one with each change of the schema that an older program would get wrong.
-const SCHEMA_VERSION: i32 = 3;
+const SCHEMA_VERSION: i32 = 4;
 /// The boot in which all of the file was written.
 const BOOT: &str = "CREATE TABLE boot(id TEXT NOT NULL);";
 
