@@ -82,7 +82,7 @@ impl World {
     }
 
     /// The true time at which a guard ends, if nothing is done. `None` if it is lost.
-    fn valid_until(&self, process: usize, guard: &Guard) -> Option<u64> {
+    pub(crate) fn valid_until(&self, process: usize, guard: &Guard) -> Option<u64> {
         // The reading of the clock is ours, and nobody stands still at it.
         let running = self.state().running.take();
         let left = guard.remaining();

@@ -44,11 +44,15 @@ pub enum Planted {
     HealUnguarded,
     /// The server looks at every request, and its client at the clocks.
     ClientSeesJumps,
+    /// The release of a lock's maker drops the record, though other processes take part in it.
+    MakerDropsShared,
+    /// Whoever takes part in a lock is over by a clock that nobody compares.
+    DeadByAnyClock,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::DeadlineFromReply,
         Self::GrantFromArrival,
         Self::ReleaseUnchecked,
@@ -68,6 +72,8 @@ impl Planted {
         Self::ClosedServes,
         Self::HealUnguarded,
         Self::ClientSeesJumps,
+        Self::MakerDropsShared,
+        Self::DeadByAnyClock,
     ];
 
     /// What a margin lacks that counts how far a server may be behind twice, and not how far ahead.

@@ -6,6 +6,7 @@ use crate::runtime::Moment;
 /// So many can hold one lock with each other. The list is part of the record, and read with it.
 const MOST: usize = 256;
 /// What one of them takes in a file.
+#[cfg(feature = "sqlite")]
 const BYTES: usize = 16;
 
 /// All who hold it, each until an end of its own. Empty while only its maker does, whose end is that of the

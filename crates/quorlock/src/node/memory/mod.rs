@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use super::{Call, Capabilities, ClientId, Failure, Grant, Inbox, Node};
 use super::participants::Participants;
+use super::{Call, Capabilities, ClientId, Failure, Grant, Inbox, Node};
 use crate::locked::locked;
 use crate::runtime::{BoxFuture, Moment};
 use queue::Queue;

@@ -382,8 +382,10 @@ mod tests {
         let ([first, next], mut node) = (tokens(), Node::new());
         assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
         assert!(matches!(node.wait(second(5), &next), Answer::Queued(_)));
-        let (_, word) = node
-            .ask(second(2), Verb::Release { token: &first, until: None, next: 0, queued: true, participant: None });
+        let (_, word) = node.ask(
+            second(2),
+            Verb::Release { token: &first, until: None, next: 0, queued: true, participant: None },
+        );
         assert_eq!(word, Some(second(5)));
         assert_eq!(node.left(second(5)), Some(TTL));
     }
@@ -405,11 +407,20 @@ mod tests {
             assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
             assert!(matches!(node.wait(second(2), &next), Answer::Queued(_)));
             for at in [9, 18, 27] {
-                node.ask(second(at), Verb::Extend { token: &first, ttl: TTL, heal: None, participant: None });
+                node.ask(
+                    second(at),
+                    Verb::Extend { token: &first, ttl: TTL, heal: None, participant: None },
+                );
             }
             let (_, word) = node.ask(
                 released_at,
-                Verb::Release { token: &first, until: None, next: 0, queued: true, participant: None },
+                Verb::Release {
+                    token: &first,
+                    until: None,
+                    next: 0,
+                    queued: true,
+                    participant: None,
+                },
             );
             assert_eq!(word.is_some(), served, "{released_at:?}");
             assert_eq!(node.left(released_at).is_some(), served);
