@@ -1,7 +1,6 @@
 //! What processes tell each other besides the locks: ids of owners, and tokens of locks that are handed over.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
 
 use quorlock::Guard;
 
@@ -17,10 +16,9 @@ pub(crate) struct Board {
 
 /// A guard of a shared lock.
 struct Shared {
+    window: u32,
     holding: u32,
     fence: u64,
-    process: usize,
-    guard: Weak<Guard>,
 }
 
 impl Board {
@@ -52,23 +50,14 @@ impl Board {
 
     /// What a new guard has in common with those of the same token. One who waited may be granted the same
     /// token twice, at different times: that is another holding.
-    pub(crate) fn holding(
-        &self,
-        guard: &Guard,
-        is_held: impl Fn(usize, &Guard) -> bool,
-    ) -> Option<u32> {
-        let same = |shared: &&Shared| {
-            let other = shared.guard.upgrade();
-            shared.fence == guard.fence()
-                || other.is_some_and(|other| is_held(shared.process, &other))
-        };
+    pub(crate) fn holding(&self, guard: &Guard, is_open: impl Fn(u32) -> bool) -> Option<u32> {
+        let same = |shared: &&Shared| shared.fence == guard.fence() || is_open(shared.window);
         let guards = self.guards.get(guard.token().as_str())?;
         guards.iter().rev().find(same).map(|shared| shared.holding)
     }
 
-    pub(crate) fn holds(&mut self, process: usize, guard: &Arc<Guard>, holding: u32) {
+    pub(crate) fn holds(&mut self, guard: &Guard, (window, holding): (u32, u32)) {
         let (fence, token) = (guard.fence(), guard.token().as_str().to_owned());
-        let shared = Shared { holding, fence, process, guard: Arc::downgrade(guard) };
-        self.guards.entry(token).or_default().push(shared);
+        self.guards.entry(token).or_default().push(Shared { window, holding, fence });
     }
 }

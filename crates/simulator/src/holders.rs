@@ -57,6 +57,13 @@ impl World {
         (window, holding)
     }
 
+    /// Whether the holder of a window may still believe in it, by what was last seen of it.
+    pub(crate) fn is_open(&self, window: u32) -> bool {
+        let now = self.state().now;
+        let holders = self.holders.lock().expect("no panic in between");
+        holders.held.iter().any(|held| held.window == window && held.until > now)
+    }
+
     /// Looks whether the guards of a process have another end than before.
     pub(crate) fn observe(&self, process: usize) {
         let mut holders = self.holders.lock().expect("no panic in between");
@@ -82,7 +89,7 @@ impl World {
     }
 
     /// The true time at which a guard ends, if nothing is done. `None` if it is lost.
-    pub(crate) fn valid_until(&self, process: usize, guard: &Guard) -> Option<u64> {
+    fn valid_until(&self, process: usize, guard: &Guard) -> Option<u64> {
         // The reading of the clock is ours, and nobody stands still at it.
         let running = self.state().running.take();
         let left = guard.remaining();

@@ -166,10 +166,9 @@ impl Client {
     /// Begins to hold a lock with others who have its token.
     fn open_shared(&self, guard: Guard, name: usize, heeds: bool) -> (Arc<Guard>, u32) {
         let guard = Arc::new(guard);
-        let is_held = |process, guard: &Guard| self.world.valid_until(process, guard).is_some();
-        let before = self.board().holding(&guard, is_held);
+        let before = self.board().holding(&guard, |window| self.world.is_open(window));
         let (window, holding) = self.opened(&guard, name as u8, before, heeds);
-        self.board().holds(self.process, &guard, holding);
+        self.board().holds(&guard, (window, holding));
         if heeds {
             self.watch(&guard, window);
         }
