@@ -299,7 +299,7 @@ impl Locking {
             Stage::Seated(seat) => return core.get_up(name, &seat),
             Stage::Recognizing(_) => Turn::Front(None),
             Stage::Borrowing(claim, _) => {
-                claim.forget();
+                claim.give_back();
                 Turn::Front(None)
             }
             Stage::Asking(round) => match round.abandon() {
@@ -317,7 +317,7 @@ impl Locking {
             },
             Stage::Standing(candidacy) => Turn::Front(Some(candidacy)),
             Stage::Confirming(round) => {
-                round.claim().abandon();
+                round.claim().give_back();
                 Turn::Front(None)
             }
         };
@@ -466,7 +466,7 @@ impl Locking {
                 }
                 // It has just been released, or cannot be known: as any other then.
                 Poll::Ready(Err(_)) => {
-                    claim.forget();
+                    claim.give_back();
                     self.ask();
                 }
             },
@@ -499,7 +499,7 @@ impl Locking {
                 if sure && left > self.lock.wish.least {
                     return Some(self.hold(claim));
                 }
-                claim.abandon();
+                claim.give_back();
                 if !waits {
                     self.stage = Stage::Over;
                     core.pass_on(name, Turn::Front(None));

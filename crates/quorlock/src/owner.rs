@@ -36,8 +36,10 @@ pub struct Owner {
 impl Owner {
     /// The owner with this [`id`](Self::id), made in another process or by another [`Locker`].
     ///
-    /// Whether a lock is held for it is asked of the nodes. What its maker took is not released
-    /// here: it stays with its maker.
+    /// Whether a lock is held for it is asked of the nodes. If it is, this process takes part in it: the
+    /// nodes count the processes that hold it, each until its own time is over, and the last one that
+    /// releases it frees it, whether it is the maker or not. A process that dies keeps it for no longer
+    /// than its own TTL.
     ///
     /// # Errors
     /// [`Error::Misuse`] for a text that is no id.

@@ -57,6 +57,13 @@ impl World {
         (window, holding)
     }
 
+    /// Whether the holder of a window may still believe in it, by what was last seen of it.
+    pub(crate) fn is_open(&self, window: u32) -> bool {
+        let now = self.state().now;
+        let holders = self.holders.lock().expect("no panic in between");
+        holders.held.iter().any(|held| held.window == window && held.until > now)
+    }
+
     /// Looks whether the guards of a process have another end than before.
     pub(crate) fn observe(&self, process: usize) {
         let mut holders = self.holders.lock().expect("no panic in between");

@@ -11,6 +11,7 @@
 //! Nothing in it reads a real clock, starts a thread or draws real chance: a seed gives the same trace
 //! every time, thousands of times faster than life.
 
+mod board;
 mod checkers;
 mod clock;
 mod holders;

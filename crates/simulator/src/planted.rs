@@ -42,11 +42,15 @@ pub enum Planted {
     ClientSeesJumps,
     /// A lease counts by the time since the machine started alone.
     LeaseByBootTime,
+    /// The release of a lock's maker drops the record, though other processes take part in it.
+    MakerDropsShared,
+    /// Whoever takes part in a lock is over by a clock that nobody compares.
+    DeadByAnyClock,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::DeadlineFromReply,
         Self::GrantFromArrival,
         Self::ReleaseUnchecked,
@@ -65,6 +69,8 @@ impl Planted {
         Self::HealUnguarded,
         Self::ClientSeesJumps,
         Self::LeaseByBootTime,
+        Self::MakerDropsShared,
+        Self::DeadByAnyClock,
     ];
 
     /// What a margin lacks that counts how far a server may be behind twice, and not how far ahead.

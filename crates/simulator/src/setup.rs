@@ -136,6 +136,10 @@ pub enum Step {
     For(u64),
     /// Takes the lock, however long that takes.
     Take,
+    /// Takes it for an owner that other processes may know of.
+    Share,
+    /// Takes part in what another process shares.
+    TakePart,
     /// Writes to the resource, without a look at whether it still holds the lock.
     Write,
     /// Gives the lock back.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::checkers::windows::Forced;
 use crate::trace::{Entry, What, Written};
 
 /// A write on its way.
@@ -36,10 +37,13 @@ pub(crate) fn mark_late(entries: &mut [Entry]) {
     let mut came: BTreeMap<u32, usize> = BTreeMap::new();
     let mut holdings: BTreeMap<u32, usize> = BTreeMap::new();
     let mut latest: BTreeMap<u8, usize> = BTreeMap::new();
+    let mut forced = Forced::default();
     for (index, entry) in entries.iter_mut().enumerate() {
+        let is_forced = forced.see(entry);
         match &mut entry.what {
-            // One that was over before its holder heard of it has no place in the order of time.
-            What::Opened(opened) if opened.until > entry.at => {
+            // One that was over, or was taken away, before its holder heard of it has no place in the order
+            // of time.
+            What::Opened(opened) if opened.until > entry.at && !is_forced => {
                 let first = *holdings.entry(opened.holding).or_insert(index);
                 came.insert(opened.window, first);
             }

@@ -73,6 +73,8 @@ fn said(what: &What) -> Option<String> {
             let fenced = if *accepted { "" } else { ", refused where fences are checked" };
             format!("a write of window {window} arrives{stale}{fenced}")
         }
+        What::Forcing { process, name } => format!("process {process} breaks lock {name}"),
+        What::Forced { process, name } => format!("process {process} has broken lock {name}"),
         What::Calm => "the faults are over".to_owned(),
         What::Asks(process) => format!("process {process} asks in the calm"),
         What::Got(process) => format!("process {process} has got it"),

@@ -103,6 +103,20 @@ pub enum What {
         /// Which window.
         window: u32,
     },
+    /// Somebody begins to take a lock away, whoever holds it.
+    Forcing {
+        /// Which process.
+        process: u8,
+        /// Which lock.
+        name: u8,
+    },
+    /// Whoever held it has lost it, but for what is still under way.
+    Forced {
+        /// Which process.
+        process: u8,
+        /// Which lock.
+        name: u8,
+    },
     /// A write reaches the resource.
     Written(Written),
     /// From now on nothing goes wrong any more.

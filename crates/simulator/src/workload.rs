@@ -8,14 +8,15 @@ use std::collections::BTreeMap;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
 use quorlock::node::Node;
 use quorlock::runtime::Runtime;
-use quorlock::{Error, Guard, Lock, Locker, Loss};
+use quorlock::{Error, Guard, Lock, Locker, Loss, Owner};
 
+use crate::board::Board;
 use crate::holders::NewWindow;
 use crate::network::{Link, SimulatedNode};
 use crate::planted::Planted;
@@ -124,6 +125,22 @@ impl Client {
                         held = Some((guard, window));
                     }
                 }
+                Step::Share | Step::TakePart => {
+                    let owner = match step {
+                        Step::Share => locker.new_owner(),
+                        _ => {
+                            let shared = self.board().any_owner(0);
+                            let Some(Ok(owner)) = shared.map(|(_, id)| Owner::from_id(&id)) else {
+                                continue;
+                            };
+                            owner
+                        }
+                    };
+                    if let Ok(guard) = locker.lock(NAMES[0]).owner(&owner).await {
+                        self.board().share(0, owner.id());
+                        held = Some(self.open_shared(guard, 0, true));
+                    }
+                }
                 Step::Write => {
                     if let Some((guard, window)) = &held {
                         let mut delay = Random::new(self.stream, u64::from(*window));
@@ -140,6 +157,22 @@ impl Client {
         if let Some((guard, window)) = held {
             self.release(guard, window).await;
         }
+    }
+
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.world.board.lock().expect("no panic in between")
+    }
+
+    /// Begins to hold a lock with others who have its token.
+    fn open_shared(&self, guard: Guard, name: usize, heeds: bool) -> (Arc<Guard>, u32) {
+        let guard = Arc::new(guard);
+        let before = self.board().holding(&guard, |window| self.world.is_open(window));
+        let (window, holding) = self.opened(&guard, name as u8, before, heeds);
+        self.board().holds(&guard, (window, holding));
+        if heeds {
+            self.watch(&guard, window);
+        }
+        (guard, window)
     }
 
     /// Notes when the loss is told.
@@ -223,9 +256,13 @@ impl User {
             self.client.sleep(rest).await;
             let name = usize::from(self.random.percent(20));
             match self.random.below(100) {
+                50..95 if self.board().has_owners() => self.take_part().await,
                 0..10 => self.take_both().await,
                 10..22 => self.take_again(name).await,
                 22..36 => self.change_mind(name).await,
+                36..44 => self.share(name).await,
+                44..47 => self.resume().await,
+                47 => self.force().await,
                 _ => {
                     let lock = self.refined(name);
                     self.client.wants(name);
@@ -289,6 +326,72 @@ impl User {
             self.hold(held, name).await;
         }
         self.client.release(first, window).await;
+    }
+
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.client.board()
+    }
+
+    /// A lock in which other processes may take part.
+    async fn share(&mut self, name: usize) {
+        let owner = self.locker.new_owner();
+        let Ok(guard) = self.refined(name).owner(&owner).await else { return };
+        let id = owner.id();
+        self.board().share(name, id.clone());
+        self.hold_shared(guard, name).await;
+        self.board().withdraw(&id);
+    }
+
+    /// The lock of another process, if its owner still holds it. Otherwise it is taken for that owner.
+    async fn take_part(&mut self) {
+        let chosen = self.random.next();
+        let Some((name, id)) = self.board().any_owner(chosen) else { return };
+        let Ok(owner) = Owner::from_id(&id) else { return };
+        if let Ok(guard) = self.refined(name).owner(&owner).await {
+            self.hold_shared(guard, name).await;
+        }
+    }
+
+    /// A lock that another process has kept.
+    async fn resume(&mut self) {
+        let Some((name, token)) = self.board().take_kept() else { return };
+        if let Ok(guard) = self.locker.resume(NAMES[name], token).await {
+            self.hold_shared(guard, name).await;
+        }
+    }
+
+    /// Holds a lock with others who have its token, or leaves it to another process.
+    async fn hold_shared(&mut self, guard: Guard, name: usize) {
+        // One of the bugs makes locks without numbers.
+        if !guard.is_held() || guard.number().is_none() {
+            return;
+        }
+        let heeds = self.random.percent(75);
+        let (guard, window) = self.client.open_shared(guard, name, heeds);
+        // Time for others to take part. Some let go of it the moment when they come.
+        let rest = self.random.below(self.ttl());
+        self.client.sleep(rest).await;
+        if self.client.is_calm() || !self.random.percent(15) {
+            return self.hold((guard, window), name).await;
+        }
+        self.client.world.note_by(self.client.process, What::Closed { window });
+        if let Some(guard) = Arc::into_inner(guard)
+            && let Ok(token) = guard.keep()
+        {
+            self.board().keep(name, token.as_str().to_owned());
+        }
+    }
+
+    /// Takes the lock that is wanted least away from whoever holds it.
+    async fn force(&mut self) {
+        let name = NAMES.len() - 1;
+        let (process, at) = (self.client.process, name as u8);
+        let by = process as u8;
+        self.client.world.note_by(process, What::Forcing { process: by, name: at });
+        if let Ok(seen) = self.locker.inspect(NAMES[name]).await {
+            let _ = self.locker.force_release(&seen).await;
+        }
+        self.client.world.note_by(process, What::Forced { process: by, name: at });
     }
 
     /// A lock that is not wanted any longer after a while.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use quorlock::runtime::Moment;
 
 use crate::Setup;
+use crate::board::Board;
 use crate::clock::Clock;
 use crate::holders::Holders;
 use crate::nemesis::Plan;
@@ -92,6 +93,7 @@ pub(crate) struct World {
     /// Tasks that were woken and not run since.
     pub(crate) woken: Mutex<Vec<TaskId>>,
     pub(crate) holders: Mutex<Holders>,
+    pub(crate) board: Mutex<Board>,
 }
 
 pub(crate) struct State {
@@ -153,6 +155,7 @@ impl World {
             state: Mutex::new(state),
             woken: Mutex::default(),
             holders: Mutex::default(),
+            board: Mutex::default(),
         });
         {
             let mut state = world.state();

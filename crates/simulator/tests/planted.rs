@@ -1,8 +1,8 @@
 //! Every planted bug is found, and within how many seeds.
 
 use quorlock_simulator::{
-    Dialect, Fault, FaultClass, FaultKind, Invariant, Options, Plan, Planted, run, run_plan,
-    simulate,
+    Dialect, Fault, FaultClass, FaultKind, Invariant, Options, Plan, Planted, Setup, Step, run,
+    run_plan, simulate,
 };
 
 /// Runs so many seeds at the most, until one breaks one of these promises.
@@ -177,6 +177,40 @@ fn a_lease_that_counts_by_one_clock_is_caught_within_10_seeds() {
         &[Invariant::Exclusion],
     );
     is_caught(Planted::LeaseByBootTime, strict(40), &[Invariant::Exclusion]);
+}
+
+/// P2 takes part in P1's lock, P1 releases it, P3 gets in.
+#[test]
+fn a_maker_that_drops_what_others_hold_is_caught_within_60_seeds() {
+    is_caught(Planted::MakerDropsShared, redlock(60), &[Invariant::Exclusion]);
+    is_caught(Planted::MakerDropsShared, strict(60), &[Invariant::Exclusion]);
+}
+
+/// A release is looked at though the clocks are apart: whether the others are over cannot be seen then.
+#[test]
+fn whoever_is_over_by_a_wrong_clock_is_caught() {
+    const MS: u64 = 1_000_000;
+    const SCRIPT: &[&[Step]] = &[
+        &[Step::Until(100), Step::Share, Step::Until(1_000), Step::Release],
+        &[Step::Until(300), Step::TakePart, Step::Until(1_500), Step::Release],
+        &[Step::Until(1_300), Step::Take, Step::For(100), Step::Release],
+    ];
+    let fault = |at_ms: u64, lasts_ms: u64, kind| {
+        let (at, lasts) = (at_ms * MS, lasts_ms * MS);
+        Fault { at, lasts, kind }
+    };
+    let jump = |by_ms: i64| FaultKind::Jump { node: 0, by: by_ms * 1_000_000 };
+    // Who takes part cannot extend it meanwhile, and so learns of nothing.
+    let cut = FaultKind::Cut { processes: 1 << 1, nodes: 1, up: true, down: true };
+    let faults = [fault(500, 1_400, cut), fault(900, 0, jump(10_000)), fault(1_200, 0, jump(0))];
+    let overlaps = |planted| {
+        let (nodes, clients, script) = (1, 3, Some(SCRIPT));
+        let setup = Setup { nodes, clients, script, planted, ..Setup::new(1, Dialect::Strict) };
+        let outcome = run_plan(&setup, Plan::of(faults.to_vec()));
+        outcome.violations.iter().any(|it| it.invariant == Invariant::Exclusion)
+    };
+    assert!(overlaps(Some(Planted::DeadByAnyClock)), "it was dropped by a clock that is wrong");
+    assert!(!overlaps(None), "and is kept if clocks are compared");
 }
 
 /// What was found is cut down to what it takes.

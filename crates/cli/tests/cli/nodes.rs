@@ -150,8 +150,10 @@ impl Record {
             || -> u64 { rest.next().and_then(|text| text.parse().ok()).expect("a number") };
         let ttl_us = number_from_behind() * 1_000;
         let expiry_us = ttl_us + number_from_behind() + number_from_behind() * 1_000_000;
-        let token = rest.next().expect("a token, or nothing in its place");
-        let is_held = matches!(state, " " | "+") && expiry_us > time_us(server);
+        // Behind the token stands who takes part, if somebody does.
+        let token = rest.next().and_then(|text| text.split(' ').next());
+        let token = token.expect("a token, or nothing in its place");
+        let is_held = matches!(state, " " | "+" | "*") && expiry_us > time_us(server);
         let number = number.parse().expect("a number");
         is_held.then(|| Self { number, expiry_us, token: token.to_owned() })
     }

@@ -1,5 +1,9 @@
 //! Runs inside a run.
 
+use std::fs;
+
+use quorlock_testkit::eventually;
+
 use crate::nodes::Nodes;
 use crate::process::{Running, outcome};
 
@@ -71,4 +75,33 @@ fn an_owner_that_is_named_takes_part_as_well() {
     run.end();
     let wrong = outcome(nodes.quorlock("run").args(["--owner", "me", "x", "-c", "echo in"]));
     assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(78), ""), "{wrong:?}");
+}
+
+/// It has left the group of the outer command, which therefore ends without waiting for it.
+#[test]
+fn a_run_that_outlives_the_one_around_it_keeps_the_lock() {
+    for (count, dialect) in [(1, "strict"), (3, "strict"), (3, "redlock")] {
+        let nodes = Nodes::start(count);
+        let directory = tempfile::tempdir().unwrap();
+        let until = directory.path().join("until");
+        let inner = r#"echo in; while [ ! -e "$UNTIL" ]; do sleep 0.05; done"#;
+        let script = format!(r#"setsid "$QUORLOCK" run -n x -- sh -c '{inner}' & read _; exit 3"#);
+        let quorlock = || {
+            let mut command = nodes.quorlock("run");
+            command.env("QUORLOCK_DIALECT", dialect).env("UNTIL", &until);
+            command
+        };
+        let mut outer = Running::start(quorlock().args(["x", "-c", &script]));
+        assert_eq!(outer.line(), "in");
+        outer.close_stdin();
+        eventually("the outer run has ended", || !outer.is_running());
+        let other = outcome(quorlock().args(["-n", "x", "--", "echo", "out"]));
+        assert_eq!((other.code, other.stdout.as_str()), (Some(75), ""), "{dialect}: {other:?}");
+        fs::write(&until, "").unwrap();
+        let outer = outer.end();
+        assert_eq!((outer.code, outer.stderr.as_str()), (Some(3), ""), "{dialect}");
+        let wait = ["--wait", "20s", "x", "--", "echo", "out"];
+        let other = outcome(quorlock().args(wait));
+        assert_eq!((other.code, other.stdout.as_str()), (Some(0), "out\n"), "{dialect}: {other:?}");
+    }
 }

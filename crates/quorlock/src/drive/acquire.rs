@@ -164,7 +164,7 @@ impl AcquireRound {
     fn give_back(&self) {
         let owing = locked(&self.state).round.tally().may_have_run();
         let (name, ttl) = (self.name.clone(), self.wish.ttl);
-        ReleaseRound::new(&self.core, name, self.token, owing, false, ttl).send();
+        ReleaseRound::new(&self.core, name, (self.token, None), owing, false, ttl).send();
     }
 
     fn vote(&self, node: usize, number: Option<u64>, hear: impl FnOnce(&mut Said) -> Vote) {

@@ -206,7 +206,8 @@ impl Candidacy {
     fn release(&self) {
         let all = NodeSet::first(self.core.nodes.len());
         let lingers = self.ttl() * u32::from(LINGERING_TTLS);
-        ReleaseRound::new(&self.core, self.name.clone(), self.token, all, true, lingers).send();
+        let (name, maker) = (self.name.clone(), (self.token, None));
+        ReleaseRound::new(&self.core, name, maker, all, true, lingers).send();
     }
 
     /// How it stands, for whoever gives up.
@@ -393,6 +394,7 @@ impl Candidacy {
                     state.standing.queued(node, sent, Queueing { number, free_at, told });
                 }
                 Answer::Done
+                | Answer::LeftToOthers
                 | Answer::Refused
                 | Answer::Seen(_)
                 | Answer::Listed(_)

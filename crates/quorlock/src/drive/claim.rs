@@ -14,6 +14,7 @@ use crate::lease_clock::Deadline;
 use crate::line::{Passed, Turn};
 use crate::locked::locked;
 use crate::name::Name;
+use crate::node::ParticipantId;
 use crate::note::Note;
 use crate::token::Token;
 use crate::watchdog::{Alarm, Place};
@@ -71,6 +72,8 @@ struct Rare {
     release: Option<Arc<ReleaseRound>>,
     /// What the holder says of itself, as it lies on the nodes.
     note: Option<Arc<str>>,
+    /// Who this is beside the maker, if another process is that.
+    participant: Option<ParticipantId>,
 }
 
 impl State {
@@ -188,10 +191,22 @@ impl Claim {
         claim
     }
 
-    /// A claim that another process has taken for the same owner. It is worth something only once
-    /// it was extended.
+    /// A part in a claim that another process has taken for the same owner. It is worth something only
+    /// once it was extended: from then on the nodes count this process as well.
     pub(crate) fn borrowed(core: &Arc<Core>, name: Name, token: Token, wish: Wish) -> Arc<Self> {
-        Self::new(core, name, token, wish, Won::elsewhere(core, Origin::Borrowed, wish.ttl))
+        let won = Won::elsewhere(core, Origin::Borrowed, wish.ttl);
+        let claim = Self::new(core, name, token, wish, won);
+        let participant = Some(ParticipantId::random(&*core.runtime));
+        locked(&claim.state).rare.get_or_insert_default().participant = participant;
+        claim
+    }
+
+    /// Who this is on the nodes beside the maker; `None` for the maker itself.
+    pub(crate) fn participant(&self) -> Option<ParticipantId> {
+        if !self.nature.is(Nature::BORROWED) {
+            return None;
+        }
+        locked(&self.state).rare.as_ref().and_then(|rare| rare.participant)
     }
 
     /// A claim that another process has taken and handed over, with the note that it has. It is
@@ -286,34 +301,25 @@ impl Claim {
         let (name, lingers) = (self.name.clone(), self.ttl() * u32::from(self.lingers));
         // Only tickets outlive a record.
         let queued = self.lingers > 1;
-        let round = (!self.nature.is(Nature::BORROWED))
-            .then(|| ReleaseRound::new(&self.core, name, self.token, self.on, queued, lingers));
+        let who = (self.token, self.participant());
+        let round = ReleaseRound::new(&self.core, name, who, self.on, queued, lingers);
         let (told, send) = {
             let mut state = locked(&self.state);
             state.lease.released();
             if state.renewing {
-                state.rare.get_or_insert_default().release.clone_from(&round);
+                state.rare.get_or_insert_default().release = Some(Arc::clone(&round));
             }
             (state.loss().cloned(), !state.renewing)
         };
         self.in_line.store(false, Ordering::Release);
         self.core.watchdog.clear(self);
-        if send && let Some(round) = &round {
-            self.send_release(round);
+        if send {
+            self.send_release(&round);
         }
         if let Some(told) = told {
             told.notify_waiters();
         }
-        round.map_or(Passed::Nothing, Passed::Freed)
-    }
-
-    /// Gives up what was won and cannot be used: to the nodes, or to the process it is from.
-    pub(crate) fn abandon(&self) {
-        if self.nature.is(Nature::BORROWED) {
-            self.forget();
-        } else {
-            self.give_back();
-        }
+        Passed::Freed(round)
     }
 
     /// Prepares it for the next holder of this process, unless it is of no use to that one.

@@ -133,7 +133,8 @@ impl Round for ExtendRound {
         let Stamp { sent, wall_us } = self.stamp;
         let Claim { name, token, .. } = &*self.claim;
         let heal = self.backing.contains(node).then(|| self.claim.last_number());
-        Request { name, sent, wall_us, verb: Verb::Extend { token, ttl: self.claim.ttl(), heal } }
+        let (ttl, participant) = (self.claim.ttl(), self.claim.participant());
+        Request { name, sent, wall_us, verb: Verb::Extend { token, ttl, heal, participant } }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {

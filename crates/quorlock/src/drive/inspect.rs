@@ -82,6 +82,7 @@ impl Round for InspectRound {
             Answer::Failed(failure) => Err(failure),
             Answer::Granted { .. }
             | Answer::Done
+            | Answer::LeftToOthers
             | Answer::Refused
             | Answer::Queued(_)
             | Answer::Listed(_)

@@ -7,7 +7,7 @@ pub(super) struct Nature(u8);
 impl Nature {
     /// A majority of the nodes agreed on its number at once.
     pub(super) const AGREED: Self = Self(1);
-    /// Another process has taken it, and will release it.
+    /// Another process has taken it, and this one takes part in it.
     pub(super) const BORROWED: Self = Self(1 << 1);
     /// The watchdog extends it.
     pub(super) const RENEWED: Self = Self(1 << 2);

@@ -10,7 +10,7 @@ use crate::core::{Core, Stamp};
 use crate::error::Loss;
 use crate::locked::locked;
 use crate::name::Name;
-use crate::node::{Answer, Failure, Request, Round, Verb};
+use crate::node::{Answer, Failure, ParticipantId, Request, Round, Verb};
 use crate::token::Token;
 use quorlock_protocol::{Moment, NodeSet, Release, ReleaseOutcome, Vote};
 
@@ -19,6 +19,8 @@ pub(crate) struct ReleaseRound {
     pub(super) core: Arc<Core>,
     pub(super) name: Name,
     token: Token,
+    /// Who takes part in the lock of another process; `None` for the maker.
+    participant: Option<ParticipantId>,
     stamp: Stamp,
     /// The least number for whoever gets it next.
     next: u64,
@@ -34,6 +36,8 @@ pub(crate) struct ReleaseRound {
 struct State {
     round: Release,
     said: Said,
+    /// The nodes that keep the record for others who take part.
+    left: NodeSet,
     /// Whether a shutdown still has to wait for this round.
     pending: bool,
     waker: Option<Waker>,
@@ -48,7 +52,7 @@ impl ReleaseRound {
     pub(crate) fn new(
         core: &Arc<Core>,
         name: Name,
-        token: Token,
+        (token, participant): (Token, Option<ParticipantId>),
         owing: NodeSet,
         queued: bool,
         lingers: Duration,
@@ -60,13 +64,15 @@ impl ReleaseRound {
             round.vote(node, Vote::No);
         }
         let pending = !owing.is_empty();
-        let state = State { round, said: Said::default(), pending, waker: None, next: None };
+        let (said, left) = (Said::default(), NodeSet::EMPTY);
+        let state = State { round, said, left, pending, waker: None, next: None };
         let until = stamp.sent.after(lingers);
         let core = Arc::clone(core);
         if pending {
             core.releases.begin();
         }
-        Arc::new(Self { core, name, token, stamp, next, queued, owing, until, state: state.into() })
+        let state = state.into();
+        Arc::new(Self { core, name, token, participant, stamp, next, queued, owing, until, state })
     }
 
     /// Asks the nodes to drop the record and the ticket.
@@ -94,6 +100,10 @@ impl ReleaseRound {
                 state.waker = Some(cx.waker().clone());
                 return Poll::Pending;
             }
+            // Where the record is left to others, the rest is no majority for anybody else.
+            Some(ReleaseOutcome::Released) if self.is_left(&state) => {
+                Ok(Released(Outcome::LeftToOthers(Arc::clone(self))))
+            }
             Some(ReleaseOutcome::Released) => Ok(Released::freed(Arc::clone(self))),
             Some(ReleaseOutcome::AlreadyLost) => {
                 Err(Error::Lost { name: name(), reason: Loss::Gone })
@@ -114,6 +124,11 @@ impl ReleaseRound {
 
     fn taken_for(&self) -> Duration {
         self.until.since(self.core.runtime.now())
+    }
+
+    /// Whether a majority of the nodes has not let go of it, as far as is known.
+    fn is_left(&self, state: &State) -> bool {
+        state.round.tally().yes().without(state.left).len() < self.core.quorum.enough()
     }
 
     fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
@@ -143,12 +158,15 @@ impl Round for ReleaseRound {
     fn request(&self, node: usize) -> Request<'_> {
         let until = self.owing.contains(node).then_some(self.until);
         let Stamp { sent, wall_us } = self.stamp;
-        let (next, queued) = (self.next, self.queued);
-        let verb = Verb::Release { token: &self.token, until, next, queued };
+        let (next, queued, participant) = (self.next, self.queued, self.participant);
+        let verb = Verb::Release { token: &self.token, until, next, queued, participant };
         Request { name: &self.name, sent, wall_us, verb }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        if matches!(answer, Answer::LeftToOthers) {
+            locked(&self.state).left.insert(node);
+        }
         self.vote(node, |said| said.hear(node, answer));
     }
 
@@ -166,6 +184,7 @@ enum Outcome {
     Freed(Arc<ReleaseRound>),
     PassedOn,
     StillHeld,
+    LeftToOthers(Arc<ReleaseRound>),
 }
 
 impl Released {
@@ -188,10 +207,10 @@ impl Released {
         matches!(self.0, Outcome::PassedOn)
     }
 
-    /// Whether its owner holds it still, by another guard.
+    /// Whether its owner holds it still, by another guard of this process or of another one.
     #[must_use]
     pub fn is_still_held(&self) -> bool {
-        matches!(self.0, Outcome::StillHeld)
+        matches!(self.0, Outcome::StillHeld | Outcome::LeftToOthers(_))
     }
 
     /// What is known of every node by now. Nodes that answer later change it. Empty if none was
@@ -199,7 +218,7 @@ impl Released {
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeRelease> {
         match &self.0 {
-            Outcome::Freed(round) => round.report(),
+            Outcome::Freed(round) | Outcome::LeftToOthers(round) => round.report(),
             Outcome::PassedOn | Outcome::StillHeld => Vec::new(),
         }
     }
@@ -212,7 +231,9 @@ impl ReleaseRound {
         (0..self.core.nodes.len())
             .map(|node| NodeRelease {
                 node: self.core.label(node),
-                state: if tally.yes().contains(node) {
+                state: if state.left.contains(node) {
+                    NodeReleaseState::LeftToOthers
+                } else if tally.yes().contains(node) {
                     NodeReleaseState::Released
                 } else if tally.no().contains(node) {
                     NodeReleaseState::NotHeld
@@ -239,6 +260,8 @@ pub struct NodeRelease {
 pub enum NodeReleaseState {
     /// It was dropped.
     Released,
+    /// It is kept there for other processes that hold the lock for the same owner.
+    LeftToOthers,
     /// There was none of ours.
     NotHeld,
     /// Not known: the node did not answer. It is asked again when it can be reached.

@@ -21,7 +21,7 @@ impl Said {
     /// Turns an answer into a vote, and remembers what it said if that was not yes.
     pub(crate) fn hear(&mut self, node: usize, answer: Answer) -> Vote {
         match answer {
-            Answer::Granted { .. } | Answer::Done => {
+            Answer::Granted { .. } | Answer::Done | Answer::LeftToOthers => {
                 self.forget(node);
                 Vote::Yes
             }

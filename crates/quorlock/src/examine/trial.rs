@@ -171,7 +171,7 @@ impl Why {
 
 fn done(answer: Answer) -> Result<(), Why> {
     match answer {
-        Answer::Granted { .. } | Answer::Done => Ok(()),
+        Answer::Granted { .. } | Answer::Done | Answer::LeftToOthers => Ok(()),
         Answer::Failed(failure) => Err(Why(failure)),
         _ => {
             let text = "somebody else has its name; is something else at work on this node?";
@@ -259,7 +259,7 @@ impl Round for Question {
         let (token, ttl) = (&self.token, self.ttl);
         let verb = match self.wish {
             Wish::Acquire => Verb::Acquire { token, ttl, proposal: self.proposal },
-            Wish::Extend => Verb::Extend { token, ttl, heal: None },
+            Wish::Extend => Verb::Extend { token, ttl, heal: None, participant: None },
             Wish::Inspect => Verb::Inspect,
             Wish::Wait => {
                 let number = TicketNumber::New(1);
@@ -268,7 +268,7 @@ impl Round for Question {
             }
             Wish::Release => {
                 let until = Some(self.sent.after(ttl));
-                Verb::Release { token, until, next: 0, queued: false }
+                Verb::Release { token, until, next: 0, queued: false, participant: None }
             }
         };
         Request { name: &self.name, sent: self.sent, wall_us: self.wall_us, verb }

@@ -27,6 +27,7 @@ pub mod sqlite;
 
 mod failure;
 mod members;
+mod participants;
 mod seen;
 mod servers;
 mod url;
@@ -120,6 +121,24 @@ impl fmt::Display for ClientId {
     }
 }
 
+/// Who takes part in a lock that another process has made: one for each such claim. It is no secret,
+/// since it counts only together with the token of the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ParticipantId(u64);
+
+impl ParticipantId {
+    /// An id that nobody else has.
+    pub fn random(runtime: &dyn Runtime) -> Self {
+        Self(random_u64(runtime).max(1))
+    }
+}
+
+impl fmt::Display for ParticipantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 /// A place in the queue of a lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Ticket {
@@ -197,6 +216,9 @@ pub enum Verb<'a> {
         number: u64,
     },
     /// Keep the record longer, never shorter, if it is ours: [`Answer::Granted`], or refused.
+    ///
+    /// A participant is listed beside the maker from its first extension on, each with an end of its
+    /// own, which only grows. The record lasts until the latest of these ends.
     Extend {
         /// The owner.
         token: &'a Token,
@@ -206,6 +228,8 @@ pub enum Verb<'a> {
         /// at least. Only for whoever has a lease on this node that has not run out. Without it, or
         /// on any other node, nothing is created.
         heal: Option<u64>,
+        /// Who takes part in the lock; `None` for its maker.
+        participant: Option<ParticipantId>,
     },
     /// Store the record if there is none and nobody stands before us in the queue, or if it is
     /// ours already: [`Answer::Granted`]. Otherwise take or keep a place in the queue:
@@ -226,6 +250,10 @@ pub enum Verb<'a> {
     },
     /// Drop the record if it is ours, or pass it on to the head of the queue: done. Otherwise
     /// refused. Either way our place in the queue is gone, if we had one.
+    ///
+    /// While others hold the lock with the same token, the record is left to them, and ends with the
+    /// latest of their ends: [`Answer::LeftToOthers`]. A participant that is not listed is refused.
+    /// Whether the end of another is over is judged only by a clock on which a vote could be cast.
     Release {
         /// The owner.
         token: &'a Token,
@@ -237,6 +265,8 @@ pub enum Verb<'a> {
         next: u64,
         /// Whether we may have a place in the queue.
         queued: bool,
+        /// Who takes part in the lock; `None` for its maker.
+        participant: Option<ParticipantId>,
     },
     /// Say who holds it: [`Answer::Seen`].
     Inspect,
@@ -278,6 +308,8 @@ pub enum Answer {
     },
     /// Released, noted, broken.
     Done,
+    /// Released by whoever asked: others who hold the lock with the same token keep the record.
+    LeftToOthers,
     /// Held by another, or not ours.
     Refused,
     /// Held by another, and our place in the queue is kept.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::windows::Forced;
 use super::{Invariant, Violation};
 use crate::trace::{Trace, What};
 
@@ -9,11 +10,13 @@ pub(super) fn check(trace: &Trace) -> Vec<Violation> {
     let mut found = Vec::new();
     // The highest fence of each lock, and whose it is.
     let mut highest: BTreeMap<u8, (u64, u32)> = BTreeMap::new();
+    let mut forced = Forced::default();
     for entry in trace.entries() {
+        let is_forced = forced.see(entry);
         let What::Opened(opened) = entry.what else { continue };
         let Some(fence) = opened.fence else { continue };
-        if opened.until <= entry.at {
-            // It was over before its holder heard of it.
+        if opened.until <= entry.at || is_forced {
+            // It was over, or was taken away, before its holder heard of it.
             continue;
         }
         if let Some((before, of)) = highest.get(&opened.name)

@@ -1,7 +1,7 @@
 //! I6: once faults stop, somebody acquires within `max_ttl` + 3 s, everybody in his turn, and a lock
 //! that is let go of in the calm goes to whoever waits for it, without waiting for its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Invariant, Time, Violation};
 use crate::Setup;
@@ -33,13 +33,16 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
     let mut asking: BTreeMap<u8, u64> = BTreeMap::new();
     // When nobody held the lock any more, and whether it is the one that is asked for.
     let mut names: BTreeMap<u32, u8> = BTreeMap::new();
+    // The windows that are open, each with what it shares with others.
+    let mut open: BTreeSet<(u32, u32)> = BTreeSet::new();
     let mut free_since: Option<u64> = None;
     // From when on each node casts votes.
     let mut votes_from = vec![0; setup.nodes];
     for entry in trace.entries() {
         match entry.what {
-            What::Opened(Opened { window, name, .. }) => {
+            What::Opened(Opened { window, name, holding, .. }) => {
                 names.insert(window, name);
+                open.insert((holding, window));
                 let since = free_since.take_if(|_| name == 0);
                 if let Some(since) = since
                     && entry.at > since + handing
@@ -50,6 +53,12 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
                 }
             }
             What::Closed { window } if names.get(&window) == Some(&0) => {
+                let holding = open.iter().find(|(_, other)| *other == window).map(|(it, _)| *it);
+                open.retain(|(_, other)| *other != window);
+                if open.iter().any(|(other, _)| Some(*other) == holding) {
+                    // Others hold it still.
+                    continue;
+                }
                 let waited = asking.values().any(|since| *since + SECOND / 10 < entry.at);
                 let quiet = entry.at > calm + RECONNECTED && asking.len() + 1 >= setup.clients;
                 let mut from = votes_from.clone();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::Token;
-use quorlock::node::{Holder, Mark, Proposal, Request, Ticket, Verb};
+use quorlock::node::{Holder, Mark, ParticipantId, Proposal, Request, Ticket, Verb};
 use quorlock::runtime::Moment;
 
 use crate::trace::VerbKind;
@@ -35,6 +35,7 @@ pub(crate) enum AskedVerb {
         token: Token,
         ttl: Duration,
         heal: Option<u64>,
+        participant: Option<ParticipantId>,
     },
     Wait {
         token: Token,
@@ -46,6 +47,7 @@ pub(crate) enum AskedVerb {
     Release {
         token: Token,
         next: u64,
+        participant: Option<ParticipantId>,
     },
     Inspect,
     Describe {
@@ -68,11 +70,15 @@ impl Asked {
                 AskedVerb::Acquire { token: *token, ttl, proposal }
             }
             Verb::Confirm { token, number } => AskedVerb::Confirm { token: *token, number },
-            Verb::Extend { token, ttl, heal } => AskedVerb::Extend { token: *token, ttl, heal },
+            Verb::Extend { token, ttl, heal, participant } => {
+                AskedVerb::Extend { token: *token, ttl, heal, participant }
+            }
             Verb::Wait { token, ttl, ticket, yielding, proposal } => {
                 AskedVerb::Wait { token: *token, ttl, ticket, yielding, proposal }
             }
-            Verb::Release { token, next, .. } => AskedVerb::Release { token: *token, next },
+            Verb::Release { token, next, participant, .. } => {
+                AskedVerb::Release { token: *token, next, participant }
+            }
             Verb::Inspect => AskedVerb::Inspect,
             Verb::Describe { token, note, keep } => {
                 AskedVerb::Describe { token: *token, note: note.to_owned(), keep }

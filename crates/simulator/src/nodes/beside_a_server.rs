@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorlock::node::{
     Answer, Call, ClientId, Failure, FailureKind, Grant, Holder, Inbox, Mark, MarkerState, Node,
-    Proposal, Record, Request, Round, Ticket, TicketNumber, Verb, Writes, open,
+    ParticipantId, Proposal, Record, Request, Round, Ticket, TicketNumber, Verb, Writes, open,
 };
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Name, Settings, Token};
@@ -36,8 +36,8 @@ impl Round for Question {
                 Verb::Acquire { token, ttl: *ttl, proposal: *proposal }
             }
             AskedVerb::Confirm { token, number } => Verb::Confirm { token, number: *number },
-            AskedVerb::Extend { token, ttl, heal } => {
-                Verb::Extend { token, ttl: *ttl, heal: *heal }
+            AskedVerb::Extend { token, ttl, heal, participant } => {
+                Verb::Extend { token, ttl: *ttl, heal: *heal, participant: *participant }
             }
             AskedVerb::Wait { token, ttl, ticket, yielding, proposal } => Verb::Wait {
                 token,
@@ -46,8 +46,9 @@ impl Round for Question {
                 yielding: *yielding,
                 proposal: *proposal,
             },
-            AskedVerb::Release { token, next } => {
-                Verb::Release { token, until: None, next: *next, queued: true }
+            AskedVerb::Release { token, next, participant } => {
+                let (next, participant) = (*next, *participant);
+                Verb::Release { token, until: None, next, queued: true, participant }
             }
             AskedVerb::Inspect => Verb::Inspect,
             AskedVerb::Describe { token, note, keep } => {
@@ -89,6 +90,7 @@ struct Pair {
     set: Arc<str>,
     clients: [ClientId; 2],
     tokens: Vec<Token>,
+    participants: [ParticipantId; 2],
     random: Random,
     _post: Arc<Post>,
     grants: UnboundedReceiver<Grant>,
@@ -128,8 +130,21 @@ impl Pair {
             simulated.forget(Loses::Everything, 0);
         }
         let tokens = (0..4).map(|_| Token::random(&*runtime)).collect();
+        let participants = [(); 2].map(|()| ParticipantId::random(&*runtime));
         let random = Random::new(seed, 99);
-        Self { real, simulated, run_id, set, clients, tokens, random, _post: post, grants, runtime }
+        Self {
+            real,
+            simulated,
+            run_id,
+            set,
+            clients,
+            tokens,
+            participants,
+            random,
+            _post: post,
+            grants,
+            runtime,
+        }
     }
 
     /// A request that makes some sense, and the time in nanoseconds.
@@ -148,15 +163,22 @@ impl Pair {
             0 => TicketNumber::Agreed(random.between(1, 50)),
             _ => TicketNumber::New(random.between(1, 50)),
         };
+        let participant = match random.below(4) {
+            who @ 0..2 => Some(self.participants[who as usize]),
+            _ => None,
+        };
         let verb = match random.below(20) {
             0..4 => AskedVerb::Acquire { token, ttl, proposal },
             4..6 => AskedVerb::Confirm { token, number: least },
-            6..9 => AskedVerb::Extend { token, ttl, heal: random.percent(50).then_some(least) },
+            6..9 => {
+                let heal = random.percent(50).then_some(least);
+                AskedVerb::Extend { token, ttl, heal, participant }
+            }
             9..14 => {
                 let ticket = Ticket { client, waiter: who, number, sent: self.runtime.now() };
                 AskedVerb::Wait { token, ttl, ticket, yielding: random.percent(30), proposal }
             }
-            14..18 => AskedVerb::Release { token, next: least },
+            14..18 => AskedVerb::Release { token, next: least, participant },
             18 => AskedVerb::Break { holder: Holder::of(&token.text()) },
             _ => AskedVerb::Inspect,
         };
@@ -204,7 +226,9 @@ fn same(real: &Answer, simulated: &Served) -> bool {
     };
     match (real, simulated) {
         (Answer::Granted { number: a }, Answer::Granted { number: b }) => a == b,
-        (Answer::Done, Answer::Done) | (Answer::Refused, Answer::Refused) => true,
+        (Answer::Done, Answer::Done)
+        | (Answer::LeftToOthers, Answer::LeftToOthers)
+        | (Answer::Refused, Answer::Refused) => true,
         (Answer::Queued(a), Answer::Queued(b)) => {
             // Whether word will come is a matter of the connection, not of the server.
             a.number == b.number && same_record(a.record, b.record)

@@ -1,11 +1,12 @@
 //! Servers, as far as locks can tell: what they keep, whom they tell, and how they fail.
 //!
-//! `verbs` and `queue` do what the scripts of all dialects do, `redlock` and `strict` what stands
+//! `verbs`, `queue` and `participants` do what the scripts of all dialects do, `redlock` and `strict` what stands
 //! before them: how a record lies on the server.
 
 mod asked;
 #[cfg(test)]
 mod beside_a_server;
+mod participants;
 mod queue;
 mod redlock;
 mod strict;
@@ -238,7 +239,7 @@ impl Server {
 /// How a reply looks in a trace.
 pub(crate) fn reply(served: &Served) -> Reply {
     match served {
-        Served::Answer(Answer::Done | Answer::Granted { .. }) => Reply::Done,
+        Served::Answer(Answer::Done | Answer::LeftToOthers | Answer::Granted { .. }) => Reply::Done,
         Served::Answer(Answer::Refused | Answer::Queued(_)) => Reply::Refused,
         Served::Answer(Answer::Seen(_) | Answer::Listed(_) | Answer::Marker(_)) => Reply::Told,
         Served::Answer(Answer::Failed(_))

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use quorlock::node::{Mark, Marker};
 
+use super::participants::Shares;
 use super::verbs::{Records as Dialect, Refusal, Taking};
 use super::{ByName, Script};
 
@@ -19,6 +20,7 @@ struct Lock {
     token: Vec<u8>,
     /// The last millisecond of its life.
     until: u64,
+    shares: Shares,
 }
 
 impl Dialect for Records {
@@ -81,7 +83,8 @@ impl Dialect for Records {
 
     fn take(&mut self, name: &[u8], token: &[u8], taking: Taking, script: &Script<'_>) -> u64 {
         let until = script.millis() + taking.ttl_ms;
-        self.locks.insert(name.to_vec(), Lock { token: token.to_vec(), until });
+        self.locks
+            .insert(name.to_vec(), Lock { token: token.to_vec(), until, shares: Shares::new() });
         let Some(proposal) = taking.proposal else { return 0 };
         let number = proposal.after(self.last_number(name));
         self.numbers.insert(name.to_vec(), number);
@@ -95,8 +98,36 @@ impl Dialect for Records {
         self.last_number(name)
     }
 
-    fn heal(&mut self, _: &[u8], _: &[u8], _: u64, _: u64, _: &Script<'_>) -> Option<u64> {
+    fn heal(
+        &mut self,
+        _: &[u8],
+        _: &[u8],
+        _: u64,
+        _: u64,
+        _: Shares,
+        _: &Script<'_>,
+    ) -> Option<u64> {
         None
+    }
+
+    fn shares(&self, name: &[u8]) -> Shares {
+        self.locks.get(name).map(|lock| lock.shares.clone()).unwrap_or_default()
+    }
+
+    fn share(&mut self, name: &[u8], shares: Shares) {
+        if let Some(lock) = self.locks.get_mut(name) {
+            lock.shares = shares;
+        }
+    }
+
+    fn ends(&self, name: &[u8], script: &Script<'_>) -> u64 {
+        script.micros() + self.left(name, script).as_micros() as u64
+    }
+
+    fn end_at(&mut self, name: &[u8], end_us: u64) {
+        if let Some(lock) = self.locks.get_mut(name) {
+            lock.until = end_us.div_ceil(1_000);
+        }
     }
 
     fn drop(&mut self, name: &[u8], _: &Script<'_>) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use quorlock::node::{ClosedFor, Marker, MarkerState, Members, Writes};
 
+use super::participants::Shares;
 use super::verbs::{Records as Dialect, Refusal, Taking};
 use super::{ByName, Script};
 use crate::planted::Planted;
@@ -21,6 +22,7 @@ struct Lock {
     expiry_us: u64,
     /// Empty if it is free.
     owner: Vec<u8>,
+    shares: Shares,
 }
 
 /// Which set of nodes the server belongs to.
@@ -138,7 +140,7 @@ impl Dialect for Records {
             && let Some(lock) = self.locks.get_mut(name)
             && lock.expiry_us <= script.micros()
         {
-            (lock.owner, lock.expiry_us) = (Vec::new(), 0);
+            (lock.owner, lock.expiry_us, lock.shares) = (Vec::new(), 0, Shares::new());
         }
     }
 
@@ -211,7 +213,7 @@ impl Dialect for Records {
             None => taking.least.max(lock.number + 1),
         };
         lock.expiry_us = from + taking.ttl_ms * 1_000;
-        lock.owner = token.to_vec();
+        (lock.owner, lock.shares) = (token.to_vec(), Shares::new());
         lock.number
     }
 
@@ -229,6 +231,7 @@ impl Dialect for Records {
         token: &[u8],
         ttl_ms: u64,
         least: u64,
+        shares: Shares,
         script: &Script<'_>,
     ) -> Option<u64> {
         let held = self.read(name).is_some() && self.is_live(name, script);
@@ -236,13 +239,33 @@ impl Dialect for Records {
             return None;
         }
         let owner = token.to_vec();
-        self.locks.insert(name.to_vec(), Lock { number: least, expiry_us: 0, owner });
+        self.locks.insert(name.to_vec(), Lock { number: least, expiry_us: 0, owner, shares });
         Some(self.keep(name, ttl_ms, script))
     }
 
     fn drop(&mut self, name: &[u8], _: &Script<'_>) {
         if let Some(lock) = self.locks.get_mut(name) {
-            (lock.owner, lock.expiry_us) = (Vec::new(), 0);
+            (lock.owner, lock.expiry_us, lock.shares) = (Vec::new(), 0, Shares::new());
+        }
+    }
+
+    fn shares(&self, name: &[u8]) -> Shares {
+        self.locks.get(name).map(|lock| lock.shares.clone()).unwrap_or_default()
+    }
+
+    fn share(&mut self, name: &[u8], shares: Shares) {
+        if let Some(lock) = self.locks.get_mut(name) {
+            lock.shares = shares;
+        }
+    }
+
+    fn ends(&self, name: &[u8], _: &Script<'_>) -> u64 {
+        self.locks.get(name).map_or(0, |lock| lock.expiry_us)
+    }
+
+    fn end_at(&mut self, name: &[u8], end_us: u64) {
+        if let Some(lock) = self.locks.get_mut(name) {
+            lock.expiry_us = end_us;
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use quorlock::Name;
 use quorlock::node::{Answer, Holder, Listed, Mark, Marker, Proposal, Queued, Record, Seen};
 
+use super::participants::Shares;
 use super::queue::{Queue, Turn, Waiter};
 use super::{Asked, AskedVerb, ByName, Script, Served, millis};
 use crate::planted::Planted;
@@ -64,8 +65,15 @@ pub(super) trait Records: Default + Clone {
         token: &[u8],
         ttl_ms: u64,
         least: u64,
+        shares: Shares,
         script: &Script<'_>,
     ) -> Option<u64>;
+    /// Who holds it, if more than one may.
+    fn shares(&self, name: &[u8]) -> Shares;
+    fn share(&mut self, name: &[u8], shares: Shares);
+    /// When the record ends, in microseconds.
+    fn ends(&self, name: &[u8], script: &Script<'_>) -> u64;
+    fn end_at(&mut self, name: &[u8], end_us: u64);
     fn drop(&mut self, name: &[u8], script: &Script<'_>);
     /// The holder's token and the end of its time in nanoseconds, if that is not over.
     fn kept(&self, name: &[u8], clock: u64) -> Option<(&[u8], u64)>;
@@ -118,7 +126,7 @@ impl<R: Records> Keys<R> {
                 }
                 Answer::Granted { number: self.records.raise(name, *number) }
             }
-            AskedVerb::Extend { token, ttl, heal } => {
+            AskedVerb::Extend { token, ttl, heal, participant } => {
                 let refusal = self.records.clock_refusal(script);
                 if let Some(refusal) = refusal.or_else(|| self.records.set_refusal(script)) {
                     return Err(refusal);
@@ -126,25 +134,35 @@ impl<R: Records> Keys<R> {
                 let (text, ttl_ms) = (token.text(), millis(*ttl));
                 let counts = heal.is_some() || !self.records.is_quiet(script);
                 if holds(self, &text) && self.records.is_live(name, script) && counts {
-                    let number = self.records.keep(name, ttl_ms, script);
-                    return Ok(Answer::Granted { number });
+                    let kept = self.keep_for(*participant, name, ttl_ms, script);
+                    return Ok(kept.map_or(Answer::Refused, |number| Answer::Granted { number }));
                 }
                 if script.has(Planted::ExtendCreates) {
                     let taking = Taking { ttl_ms, proposal: None, least: 0, seen_us: None };
                     let number = self.records.take(name, &text, taking, script);
                     return Ok(Answer::Granted { number });
                 }
-                let healed =
-                    heal.and_then(|least| self.records.heal(name, &text, ttl_ms, least, script));
+                let alone = participant.map(|who| (Some(who), script.micros() + ttl_ms * 1_000));
+                let alone: Shares = alone.into_iter().collect();
+                let healed = heal
+                    .and_then(|least| self.records.heal(name, &text, ttl_ms, least, alone, script));
                 healed.map_or(Answer::Refused, |number| Answer::Granted { number })
             }
             AskedVerb::Wait { .. } => return self.wait(asked, script),
-            AskedVerb::Release { token, next } => {
+            AskedVerb::Release { token, next, participant } => {
                 let unchecked = script.has(Planted::ReleaseUnchecked);
                 let anyway = unchecked && self.records.read(name).is_some();
                 if !anyway && !holds(self, &token.text()) {
-                    self.leave(name, &token.text());
+                    if participant.is_none() {
+                        self.leave(name, &token.text());
+                    }
                     return Ok(Answer::Refused);
+                }
+                if participant.is_some() && !self.is_listed(*participant, name) {
+                    return Ok(Answer::Refused);
+                }
+                if self.leave_to_others(*participant, name, script) {
+                    return Ok(Answer::LeftToOthers);
                 }
                 self.let_go(name, &token.text(), *next, script);
                 Answer::Done
@@ -200,11 +218,12 @@ impl<R: Records> Keys<R> {
         let owner = self.records.read(name);
         let mine = owner.as_deref() == Some(&*me);
         let ttl_ms = millis(*ttl);
-        if mine && !*yielding {
+        if mine && (!*yielding || self.is_shared(name, script)) {
             if let Some(proposal) = proposal {
                 self.records.raise(name, proposal.last());
             }
-            return Ok(Answer::Granted { number: self.records.keep(name, ttl_ms, script) });
+            let number = self.keep_for(None, name, ttl_ms, script).unwrap_or_default();
+            return Ok(Answer::Granted { number });
         }
         let (ticket, proposal, sent) = (*ticket, *proposal, asked.sent);
         let waiter = Waiter { ticket, ttl_ms, sent, proposal, seen_us: script.micros() };

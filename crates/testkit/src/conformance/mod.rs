@@ -9,6 +9,7 @@ mod cases;
 mod client;
 mod looks;
 mod numbers;
+mod participants;
 mod probe;
 mod queues;
 mod yields;
@@ -23,6 +24,7 @@ pub use cases::*;
 pub use client::{Client, Waiter, Word};
 pub use looks::*;
 pub use numbers::*;
+pub use participants::*;
 pub use probe::{Owner, Probe, owner};
 pub use queues::*;
 pub use yields::*;
@@ -105,6 +107,15 @@ macro_rules! conformance {
             a_number_outlives_its_record
             a_grant_comes_with_a_number_of_its_own
             a_number_is_as_high_as_the_latest_request_wants_it
+            a_record_stays_until_the_last_who_takes_part_has_left
+            a_record_stays_with_its_maker_when_others_have_left
+            a_record_lasts_as_long_as_the_last_of_those_who_hold_it
+            a_record_is_free_when_whoever_is_left_is_over
+            whoever_takes_no_part_changes_nothing
+            the_next_holder_shares_its_record_with_nobody
+            the_last_who_takes_part_passes_the_lock_on
+            a_lock_in_which_somebody_takes_part_is_not_yielded
+            a_lock_is_taken_away_from_all_who_take_part
             a_note_is_kept_beside_the_record_and_goes_with_an_empty_one
             only_the_holder_can_leave_a_note
             a_note_of_an_earlier_holder_does_not_count

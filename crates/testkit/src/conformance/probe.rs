@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use quorlock::node::{
-    Answer, Call, Failure, Holder, Listed, Node, Proposal, Queued, Record, Request, Round, Seen,
-    Ticket, Verb,
+    Answer, Call, Failure, Holder, Listed, Node, ParticipantId, Proposal, Queued, Record, Request,
+    Round, Seen, Ticket, Verb,
 };
 use quorlock::runtime::{Moment, Runtime, TokioRuntime};
 use quorlock::{Name, Token};
@@ -30,8 +30,8 @@ pub struct Probe {
 enum Ask {
     Acquire(Duration, Option<Proposal>),
     Confirm(u64),
-    Extend(Duration),
-    Release { next: u64, queued: bool },
+    Extend(Duration, Option<ParticipantId>),
+    Release { next: u64, queued: bool, participant: Option<ParticipantId> },
     Wait { ttl: Duration, ticket: Ticket, yielding: bool, proposal: Option<Proposal> },
     Inspect,
     Describe(String),
@@ -97,7 +97,22 @@ impl Owner {
 
     /// Asks `node` to keep the record longer.
     pub fn extend(&self, node: &Arc<dyn Node>, ttl: Duration) -> Arc<Probe> {
-        self.ask(node, Ask::Extend(ttl))
+        self.ask(node, Ask::Extend(ttl, None))
+    }
+
+    /// Asks `node` to list who takes part in what this owner has made, and to keep the record longer.
+    pub fn take_part(
+        &self,
+        node: &Arc<dyn Node>,
+        participant: ParticipantId,
+        ttl: Duration,
+    ) -> Arc<Probe> {
+        self.ask(node, Ask::Extend(ttl, Some(participant)))
+    }
+
+    /// Asks `node` to take somebody off that list.
+    pub fn leave(&self, node: &Arc<dyn Node>, participant: ParticipantId) -> Arc<Probe> {
+        self.ask(node, Ask::Release { next: 0, queued: false, participant: Some(participant) })
     }
 
     /// Asks `node` to drop the record.
@@ -107,7 +122,8 @@ impl Owner {
 
     /// The same, with the least number for whoever gets it next.
     pub fn release_to(&self, node: &Arc<dyn Node>, next: u64) -> Arc<Probe> {
-        self.ask(node, Ask::Release { next, queued: self.queued.load(Ordering::Relaxed) })
+        let queued = self.queued.load(Ordering::Relaxed);
+        self.ask(node, Ask::Release { next, queued, participant: None })
     }
 
     /// Asks `node` for the name, or for a place in its queue.
@@ -282,6 +298,18 @@ impl Probe {
         }
     }
 
+    /// Whether the node has left the record to others who hold it.
+    ///
+    /// # Panics
+    /// If it said that it did nothing.
+    pub async fn is_left(&self) -> bool {
+        match self.answer().await {
+            Answer::LeftToOthers => true,
+            Answer::Done => false,
+            other => panic!("neither left nor done: {other:?}"),
+        }
+    }
+
     /// The last number of our block.
     ///
     /// # Panics
@@ -304,10 +332,10 @@ impl Round for Probe {
         let verb = match self.ask {
             Ask::Acquire(ttl, proposal) => Verb::Acquire { token, ttl, proposal },
             Ask::Confirm(number) => Verb::Confirm { token, number },
-            Ask::Extend(ttl) => Verb::Extend { token, ttl, heal: None },
-            Ask::Release { next, queued } => {
+            Ask::Extend(ttl, participant) => Verb::Extend { token, ttl, heal: None, participant },
+            Ask::Release { next, queued, participant } => {
                 let until = Some(self.sent.after(Duration::from_secs(60)));
-                Verb::Release { token, until, next, queued }
+                Verb::Release { token, until, next, queued, participant }
             }
             Ask::Wait { ttl, ticket, yielding, proposal } => {
                 let ticket = Ticket { sent: self.sent, ..ticket };

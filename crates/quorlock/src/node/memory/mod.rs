@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use super::participants::Participants;
 use super::{Call, Capabilities, ClientId, Failure, Grant, Inbox, Node};
 use crate::locked::locked;
 use crate::runtime::{BoxFuture, Moment};
@@ -40,6 +41,7 @@ struct Records {
 struct Kept {
     token: Vec<u8>,
     expires: Moment,
+    participants: Participants,
 }
 
 /// The last number that was given out for a name.

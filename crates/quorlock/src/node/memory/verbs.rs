@@ -5,8 +5,10 @@ use std::time::Duration;
 use super::queue::{Place, Queue};
 use super::{Kept, Noted, Numbered, Records, Word};
 use crate::name::Name;
+use crate::node::participants::{Left, Participants};
 use crate::node::{
-    Answer, Grant, Holder, Listed, Proposal, Queued, Record, Request, Seen, Verb, noted,
+    Answer, Grant, Holder, Listed, ParticipantId, Proposal, Queued, Record, Request, Seen, Verb,
+    noted,
 };
 use crate::runtime::Moment;
 use crate::token::Token;
@@ -45,18 +47,20 @@ impl Records {
                 Answer::Granted { number: self.raise_number(name, number, now) }
             }
             // It never forgets, so there is nothing to heal.
-            Verb::Extend { token, ttl, heal: _ } => match kept {
-                Some(kept) if kept.is_of(token) => {
-                    kept.expires = kept.expires.max(now.after(ttl));
-                    Answer::Granted { number: self.raise_number(name, 0, now) }
+            Verb::Extend { token, ttl, heal: _, participant } => {
+                let kept = kept.filter(|kept| kept.is_of(token));
+                if !kept.is_some_and(|kept| kept.keep(participant, ttl, now)) {
+                    return (Answer::Refused, None);
                 }
-                _ => Answer::Refused,
-            },
+                Answer::Granted { number: self.raise_number(name, 0, now) }
+            }
             Verb::Wait { token, ttl, ticket, yielding, proposal } => {
                 let place = Place { ticket, ttl, sent: now, proposal };
                 return self.wait(name, token, place, yielding);
             }
-            Verb::Release { token, next, .. } => return self.release(name, token, next, now),
+            Verb::Release { token, next, participant, .. } => {
+                return self.release(name, token, participant, next, now);
+            }
             Verb::Inspect => Answer::Seen(self.seen(name, now)),
             Verb::Describe { token, note, keep } => {
                 if !kept.is_some_and(|kept| kept.is_of(token)) {
@@ -106,8 +110,9 @@ impl Records {
             Some(kept) if kept.is_of(token) => {
                 mine = true;
                 until = until.max(kept.expires);
-                if !yielding {
-                    kept.expires = until;
+                // Who takes part has not yielded.
+                if !yielding || kept.participants.are_there(now) {
+                    kept.keep(None, ttl, now);
                     let least = proposal.map_or(0, Proposal::last);
                     return (Answer::Granted { number: self.raise_number(name, least, now) }, None);
                 }
@@ -143,17 +148,28 @@ impl Records {
         &mut self,
         name: &[u8],
         token: &Token,
+        participant: Option<ParticipantId>,
         next: u64,
         now: Moment,
     ) -> (Answer, Option<Word>) {
-        if let Some(queue) = self.queues.get_mut(name) {
+        if participant.is_none()
+            && let Some(queue) = self.queues.get_mut(name)
+        {
             queue.leave(token);
         }
-        let mine =
-            self.by_name.get(name).is_some_and(|kept| kept.expires > now && kept.is_of(token));
-        let word = if mine { self.free(name, next, now) } else { None };
+        let kept = self.by_name.get_mut(name);
+        let mine = kept.filter(|kept| kept.expires > now && kept.is_of(token));
+        let left = mine.map(|kept| (kept.participants.leave(participant, now), kept));
+        let (answer, word) = match left {
+            None | Some((Left::All, _)) => (Answer::Refused, None),
+            Some((Left::Others(until), kept)) => {
+                kept.expires = until;
+                (Answer::LeftToOthers, None)
+            }
+            Some((Left::Nobody, _)) => (Answer::Done, self.free(name, next, now)),
+        };
         self.drop_queue_unless_live(name, now);
-        (if mine { Answer::Done } else { Answer::Refused }, word)
+        (answer, word)
     }
 
     /// Drops a record, or passes it on.
@@ -245,7 +261,8 @@ impl Records {
 
     fn store(&mut self, name: &[u8], token: &[u8], now: Moment, expires: Moment) {
         self.sweep(now);
-        self.by_name.insert(name.to_vec(), Kept { token: token.to_vec(), expires });
+        let kept = Kept { token: token.to_vec(), expires, participants: Participants::default() };
+        self.by_name.insert(name.to_vec(), kept);
     }
 
     fn drop_queue_unless_live(&mut self, name: &[u8], now: Moment) {
@@ -271,6 +288,16 @@ impl Records {
 impl Kept {
     fn is_of(&self, token: &Token) -> bool {
         self.token == *token.text()
+    }
+
+    /// Keeps it longer for one of those who hold it, unless they are too many.
+    fn keep(&mut self, who: Option<ParticipantId>, ttl: Duration, now: Moment) -> bool {
+        let end = now.after(ttl);
+        let room = self.participants.extend(who, end, self.expires, now);
+        if room {
+            self.expires = self.expires.max(end);
+        }
+        room
     }
 
     fn record(&self, now: Moment) -> Record {
@@ -357,8 +384,10 @@ mod tests {
         let ([first, next], mut node) = (tokens(), Node::new());
         assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
         assert!(matches!(node.wait(second(5), &next), Answer::Queued(_)));
-        let (_, word) = node
-            .ask(second(2), Verb::Release { token: &first, until: None, next: 0, queued: true });
+        let (_, word) = node.ask(
+            second(2),
+            Verb::Release { token: &first, until: None, next: 0, queued: true, participant: None },
+        );
         assert_eq!(word, Some(second(5)));
         assert_eq!(node.left(second(5)), Some(TTL));
     }
@@ -380,11 +409,20 @@ mod tests {
             assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
             assert!(matches!(node.wait(second(2), &next), Answer::Queued(_)));
             for at in [9, 18, 27] {
-                node.ask(second(at), Verb::Extend { token: &first, ttl: TTL, heal: None });
+                node.ask(
+                    second(at),
+                    Verb::Extend { token: &first, ttl: TTL, heal: None, participant: None },
+                );
             }
             let (_, word) = node.ask(
                 released_at,
-                Verb::Release { token: &first, until: None, next: 0, queued: true },
+                Verb::Release {
+                    token: &first,
+                    until: None,
+                    next: 0,
+                    queued: true,
+                    participant: None,
+                },
             );
             assert_eq!(word.is_some(), served, "{released_at:?}");
             assert_eq!(node.left(released_at).is_some(), served);

@@ -53,6 +53,7 @@ pub(super) fn read(
             Answer::Granted { number: number.unsigned_abs() }
         }
         (Sent::Done, Value::Int(1)) => Answer::Done,
+        (Sent::Done, Value::Int(2)) => Answer::LeftToOthers,
         (Sent::Ours | Sent::Wait { .. } | Sent::Marker, Value::Array(parts))
             if is_refusal(parts) =>
         {

@@ -58,7 +58,7 @@ impl Strict {
         let constants = format!(
             "local BEHIND_US, AHEAD_US, QUIET_US = {}, {}, {}\n\
              local MARKER, KEPT_MS = {}, '{}'\n\
-             local RECORD = '^quorlock (%d+)([ +=-])(.*) (%d+) (%d+) (%d+)$'\n",
+             local RECORD = '^quorlock (%d+)([ +*=-])(.*) (%d+) (%d+) (%d+)$'\n",
             micros(settings.clock_behind),
             micros(settings.clock_ahead),
             micros(marker::quiet(settings)),
@@ -152,6 +152,7 @@ struct Scripts {
     confirm: Script,
     extend: Script,
     release: Script,
+    leave: Script,
     wait: Script,
     inspect: Script,
     describe: Script,
@@ -176,16 +177,19 @@ impl Scripts {
             Script::new(&[constants, common, record, &behind.concat(), verb].concat())
         };
         let verb = |verb| put("", &[], verb);
-        let passing = |common, verb| put(common, &[include_str!("lua/pass_on.lua")], verb);
+        let participants = include_str!("lua/participants.lua");
+        let pass_on = include_str!("lua/pass_on.lua");
+        let passing = |common, verb| put(common, &[pass_on, participants], verb);
         Self {
             acquire: put(acquire, &[], include_str!("lua/acquire.lua")),
             confirm: verb(include_str!("lua/confirm.lua")),
-            extend: verb(include_str!("lua/extend.lua")),
+            extend: put("", &[participants], include_str!("lua/extend.lua")),
             release: passing(release, include_str!("lua/release.lua")),
+            leave: passing("", include_str!("lua/leave.lua")),
             wait: passing("", include_str!("lua/wait.lua")),
             inspect: verb(include_str!("lua/inspect.lua")),
             describe: verb(include_str!("lua/describe.lua")),
-            break_: passing("", include_str!("lua/break.lua")),
+            break_: put("", &[pass_on], include_str!("lua/break.lua")),
             list: verb(include_str!("lua/list.lua")),
             mark: verb(include_str!("lua/mark.lua")),
         }
@@ -215,7 +219,7 @@ impl Dialect {
 
     /// Writes the command for a request.
     pub(super) fn encode(&mut self, request: &Request<'_>, by: By, out: &mut Vec<u8>) -> Sent {
-        if let Verb::Release { token, queued: false, .. } = request.verb
+        if let Verb::Release { token, queued: false, participant: None, .. } = request.verb
             && by == By::Shortest
             && let Some(shortcut) = &mut self.shortcut
             && shortcut.is_next()
@@ -246,14 +250,22 @@ impl Dialect {
             Verb::Confirm { token, number } => {
                 (script(&scripts.confirm, 2, out).arg(&token.text()).number(number), Sent::Ours)
             }
-            Verb::Extend { token, ttl, heal } => {
-                let command = script(&scripts.extend, 3, out).arg(&token.text());
+            Verb::Extend { token, ttl, heal, participant } => {
+                let command = script(&scripts.extend, 4, out).arg(&token.text());
                 let command = command.number(millis(ttl));
                 let command = match heal {
                     Some(last) => command.number(last),
                     None => command.arg(b""),
                 };
+                let command = match participant {
+                    Some(participant) => command.arg(participant.to_string().as_bytes()),
+                    None => command.arg(b"maker"),
+                };
                 (command, Sent::Ours)
+            }
+            Verb::Release { token, next, participant: Some(participant), .. } => {
+                let command = script(&scripts.leave, 3, out).arg(&token.text()).number(next);
+                (command.arg(participant.to_string().as_bytes()), Sent::Done)
             }
             Verb::Release { token, next, queued, .. } => {
                 // A record of the strict dialect tells by itself.

@@ -439,7 +439,9 @@ mod tests {
                 Some(ticket) => {
                     Verb::Wait { token, ttl: TTL, ticket, yielding: false, proposal: None }
                 }
-                None => Verb::Release { token, until: None, next: 0, queued: true },
+                None => {
+                    Verb::Release { token, until: None, next: 0, queued: true, participant: None }
+                }
             };
             Request { name: &self.name, sent: self.sent, wall_us: 0, verb }
         }

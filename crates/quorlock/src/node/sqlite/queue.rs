@@ -122,6 +122,8 @@ impl Queue<'_> {
         let until = verbs.now.after(ttl);
         let mut record = verbs.record(name)?;
         let ours = record.take_if(|record| record.token == Some(*token)).is_some();
+        // Who takes part has not yielded.
+        let yielding = yielding && !(ours && verbs.is_shared(name, &text)?);
         // Whom nobody stands before needs no place.
         let alone = record.is_none() && (ours && !yielding || !anybody(verbs, name)?);
         let mut number = 0;
@@ -136,7 +138,7 @@ impl Queue<'_> {
             && (alone || self.pass_on(verbs, name, Some(token), least)? != Turn::Another)
         {
             let number = if ours {
-                let kept = verbs.keep(name, &text, until)?;
+                let kept = verbs.keep(name, &text, None, until)?;
                 match proposal.map(Proposal::last).filter(|last| kept < Some(*last)) {
                     Some(last) => verbs.raise(name, &text, last)?,
                     None => kept,
@@ -201,7 +203,7 @@ impl Queue<'_> {
         name: &[u8],
         token: &[u8],
     ) -> rusqlite::Result<()> {
-        if verbs.release(name, token)? {
+        if verbs.release_unshared(name, token)? {
             self.pass_on(verbs, name, None, 0)?;
         }
         Ok(())

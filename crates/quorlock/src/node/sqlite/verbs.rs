@@ -7,16 +7,19 @@ use super::notes;
 use super::queue::{self, Queue};
 use super::wake::Switchboard;
 use crate::name::Name;
-use crate::node::{Answer, ClientId, Holder, Listed, Proposal, Record, Request, Seen, Verb, noted};
+use crate::node::participants::{Left, Participants};
+use crate::node::{
+    Answer, ClientId, Holder, Listed, ParticipantId, Proposal, Record, Request, Seen, Verb, noted,
+};
 use crate::runtime::Moment;
 
 /// What the verbs work on. A record that is released stays for its number, without a token, and has
 /// ended then; the walk through the file removes it a day later. Nothing lies by its end: an index of that would double what every lock
-/// and every release write.
+/// and every release write. `participants` is empty while nobody takes part but the maker.
 pub(super) const SCHEMA: &str = "
     CREATE TABLE lock(
         name BLOB PRIMARY KEY, token BLOB NOT NULL, expires_ns INTEGER NOT NULL,
-        number INTEGER NOT NULL
+        number INTEGER NOT NULL, participants BLOB NOT NULL DEFAULT x''
     ) WITHOUT ROWID;";
 
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
@@ -30,21 +33,31 @@ const ACQUIRE: &str = "
     VALUES (?1, ?2, ?3, max(?4, (SELECT floor + 1 FROM boot WHERE one = 1)) + ?5)
     ON CONFLICT(name) DO UPDATE SET
         token = excluded.token, expires_ns = excluded.expires_ns,
-        number = max(lock.number + 1, ?4) + ?5
+        number = max(lock.number + 1, ?4) + ?5, participants = x''
     WHERE lock.expires_ns <= ?6
     RETURNING number";
 
 /// The same without numbers.
 const ACQUIRE_UNNUMBERED: &str = "
     INSERT INTO lock(name, token, expires_ns, number) VALUES (?1, ?2, ?3, 0)
-    ON CONFLICT(name) DO UPDATE SET token = excluded.token, expires_ns = excluded.expires_ns
+    ON CONFLICT(name) DO UPDATE SET
+        token = excluded.token, expires_ns = excluded.expires_ns, participants = x''
     WHERE lock.expires_ns <= ?4
     RETURNING number";
 
 const EXTEND: &str = "
     UPDATE lock SET expires_ns = max(expires_ns, ?3)
-    WHERE name = ?1 AND token = ?2 AND expires_ns > ?4
+    WHERE name = ?1 AND token = ?2 AND expires_ns > ?4 AND participants = x''
     RETURNING number";
+
+/// The same for a record that several processes hold.
+const SHARE: &str = "
+    UPDATE lock SET expires_ns = ?3, participants = ?4
+    WHERE name = ?1 AND token = ?2
+    RETURNING number";
+
+const PARTICIPANTS: &str = "
+    SELECT participants, expires_ns FROM lock WHERE name = ?1 AND token = ?2 AND expires_ns > ?3";
 
 const CONFIRM: &str = "
     UPDATE lock SET number = max(number, ?3)
@@ -52,8 +65,13 @@ const CONFIRM: &str = "
     RETURNING number";
 
 const RELEASE: &str = "
-    UPDATE lock SET token = x'', expires_ns = ?3
+    UPDATE lock SET token = x'', expires_ns = ?3, participants = x''
     WHERE name = ?1 AND token = ?2 AND expires_ns > ?3";
+
+/// The same if nobody takes part in it but its maker.
+const RELEASE_UNSHARED: &str = "
+    UPDATE lock SET token = x'', expires_ns = ?3
+    WHERE name = ?1 AND token = ?2 AND expires_ns > ?3 AND participants = x''";
 
 const INSPECT: &str =
     "SELECT token, expires_ns, number FROM lock WHERE name = ?1 AND expires_ns > ?2";
@@ -98,10 +116,13 @@ impl Verbs<'_> {
                 return Ok(granted(self.raise(name, &token.text(), number)?));
             }
             // It does not forget while the machine runs, so there is nothing to heal.
-            Verb::Extend { token, ttl, heal: _ } => {
-                return Ok(granted(self.keep(name, &token.text(), self.now.after(ttl))?));
+            Verb::Extend { token, ttl, heal: _, participant } => {
+                let (text, end) = (token.text(), self.now.after(ttl));
+                return Ok(granted(self.keep(name, &text, participant, end)?));
             }
-            Verb::Release { token, next, .. } => self.let_go(name, &token.text(), next, queue)?,
+            Verb::Release { token, next, participant, .. } => {
+                return self.give_back(name, &token.text(), participant, next, queue);
+            }
             Verb::Wait { .. } => return queue.wait(self, request),
             Verb::Inspect => {
                 let (record, noted) = (self.record(name)?, notes::read(self.connection, name)?);
@@ -125,7 +146,7 @@ impl Verbs<'_> {
             Verb::Break { holder } => match self.token(name)? {
                 Some(token) if Holder::of(&token) == holder => {
                     notes::remove(self.connection, name)?;
-                    self.let_go(name, &token, 0, queue)?
+                    self.let_go(RELEASE, name, &token, 0, queue)?
                 }
                 _ => false,
             },
@@ -155,14 +176,55 @@ impl Verbs<'_> {
         }
     }
 
-    /// Makes a live record last until then at least. Returns the last number of its holder.
+    /// Makes a live record last until then at least, for its maker or for who takes part. Returns the
+    /// last number of its holder.
     pub(super) fn keep(
         &self,
         name: &[u8],
         token: &[u8],
+        who: Option<ParticipantId>,
         end: Moment,
     ) -> rusqlite::Result<Option<u64>> {
-        self.number(EXTEND, params![name, token, nanos(end), self.now()])
+        if who.is_none() {
+            let kept = self.number(EXTEND, params![name, token, nanos(end), self.now()])?;
+            if kept.is_some() {
+                return Ok(kept);
+            }
+        }
+        let Some((mut all, lasts)) = self.participants(name, token)? else { return Ok(None) };
+        if !all.extend(who, end, lasts, self.now) {
+            return Ok(None);
+        }
+        self.share(name, token, lasts.max(end), &all)
+    }
+
+    /// Who takes part in a live record, and when that ends.
+    fn participants(
+        &self,
+        name: &[u8],
+        token: &[u8],
+    ) -> rusqlite::Result<Option<(Participants, Moment)>> {
+        let mut look = self.connection.prepare_cached(PARTICIPANTS)?;
+        let all = look.query_row(params![name, token, self.now()], |row| {
+            Ok((Participants::read(row.get_ref(0)?.as_blob()?), moment(row.get(1)?)))
+        });
+        all.optional()
+    }
+
+    /// Whether anybody takes part in a live record besides its maker.
+    pub(super) fn is_shared(&self, name: &[u8], token: &[u8]) -> rusqlite::Result<bool> {
+        let all = self.participants(name, token)?;
+        Ok(all.is_some_and(|(all, _)| all.are_there(self.now)))
+    }
+
+    fn share(
+        &self,
+        name: &[u8],
+        token: &[u8],
+        end: Moment,
+        all: &Participants,
+    ) -> rusqlite::Result<Option<u64>> {
+        self.number(SHARE, params![name, token, nanos(end), all.bytes()])
     }
 
     /// Has the numbers of a holder go so far at least.
@@ -186,9 +248,14 @@ impl Verbs<'_> {
         Ok(number)
     }
 
-    /// Ends a live record if it is of that token. Returns whether it was.
+    /// Ends a live record if it is of that token, whoever takes part in it. Returns whether it was.
     pub(super) fn release(&self, name: &[u8], token: &[u8]) -> rusqlite::Result<bool> {
         Ok(self.execute(RELEASE, params![name, token, self.now()])? > 0)
+    }
+
+    /// The same if nobody takes part in it but its maker.
+    pub(super) fn release_unshared(&self, name: &[u8], token: &[u8]) -> rusqlite::Result<bool> {
+        Ok(self.execute(RELEASE_UNSHARED, params![name, token, self.now()])? > 0)
     }
 
     /// The live record of that name.
@@ -215,16 +282,46 @@ impl Verbs<'_> {
         nanos(self.now)
     }
 
-    /// Removes a live record and a place in the queue if they are of that token, and passes the
-    /// record on, with the number `next` at least. Returns whether there was one.
+    /// One of those who hold a record with that token lets go of it. The last one frees it.
+    fn give_back(
+        &mut self,
+        name: &[u8],
+        token: &[u8],
+        who: Option<ParticipantId>,
+        next: u64,
+        queue: &mut Queue<'_>,
+    ) -> rusqlite::Result<Answer> {
+        // Most of the time nobody takes part.
+        if who.is_none() && self.let_go(RELEASE_UNSHARED, name, token, next, queue)? {
+            return Ok(Answer::Done);
+        }
+        let Some((mut all, _)) = self.participants(name, token)? else {
+            return Ok(Answer::Refused);
+        };
+        Ok(match all.leave(who, self.now) {
+            Left::All => Answer::Refused,
+            Left::Others(until) => {
+                self.share(name, token, until, &all)?;
+                Answer::LeftToOthers
+            }
+            Left::Nobody => {
+                self.let_go(RELEASE, name, token, next, queue)?;
+                Answer::Done
+            }
+        })
+    }
+
+    /// Removes a live record, by this statement, and a place in the queue if they are of that token, and
+    /// passes the record on, with the number `next` at least. Returns whether there was one.
     fn let_go(
         &mut self,
+        release: &str,
         name: &[u8],
         token: &[u8],
         next: u64,
         queue: &mut Queue<'_>,
     ) -> rusqlite::Result<bool> {
-        let mine = self.release(name, token)?;
+        let mine = self.execute(release, params![name, token, self.now()])? > 0;
         // Most of the time there is no queue.
         if queue::anybody(self, name)? {
             queue.leave(self, name, token)?;
@@ -299,5 +396,6 @@ pub(super) mod tests {
         let acquire = [ACQUIRE, ACQUIRE_UNNUMBERED];
         read_no_more_than_they_need(&[boot::SCHEMA, SCHEMA].concat(), &acquire);
         read_no_more_than_they_need(SCHEMA, &[EXTEND, CONFIRM, RELEASE, INSPECT, LIST]);
+        read_no_more_than_they_need(SCHEMA, &[RELEASE_UNSHARED, SHARE, PARTICIPANTS]);
     }
 }

@@ -178,7 +178,7 @@ mod tests {
         fn request(&self, _node: usize) -> Request<'_> {
             let token = &self.token;
             let until = self.owed.then(|| self.sent.after(Duration::from_secs(60)));
-            let verb = Verb::Release { token, until, next: 0, queued: true };
+            let verb = Verb::Release { token, until, next: 0, queued: true, participant: None };
             Request { name: &self.name, sent: self.sent, wall_us: 0, verb }
         }
 

@@ -1,11 +1,12 @@
 -- Drops a lock if it is ours, or passes it on to the first in its queue. Our own place in the queue
--- is gone either way. Stands behind pass_on.lua.
+-- is gone either way. Stands behind pass_on.lua and participants.lua.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  our token
 -- ARGV[2]  the least number for whoever it is passed on to
 -- ARGV[3]  in the redlock dialect, 'queued' if we may have a place in the queue
--- Replies  1 it was ours, and is free or another's now
+-- Replies  2 it was ours, and others hold it still who take part in it
+--          1 it was ours, and is free or another's now
 --          0 there is none, or somebody else's: it was not changed
 --
 -- A user without rights to queues still releases: to him every queue is empty.
@@ -19,6 +20,9 @@ if owner ~= me then
     redis.pcall('HDEL', lock .. ':quorlock:waiters', me)
   end
   return 0
+end
+if leave_to_others('maker', lock, me) then
+  return 2
 end
 let_go(lock, me, tonumber(ARGV[2]))
 return 1

@@ -1,5 +1,5 @@
 -- Takes a lock if it is our turn, or keeps it if it is ours; otherwise takes or keeps a place in its
--- queue. Stands behind pass_on.lua.
+-- queue. Stands behind pass_on.lua and participants.lua.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  our token
@@ -10,7 +10,8 @@
 -- ARGV[6]  the number of our ticket
 -- ARGV[7]  'agreed': exactly that number. 'new': the place that we have, or one behind everybody,
 --          with that number at least
--- ARGV[8]  'yield': if it is ours, and somebody stands before us, let him have it. 'keep' otherwise
+-- ARGV[8]  'yield': if it is ours, and somebody stands before us, let him have it, unless another process
+--          takes part in it already. 'keep' otherwise
 -- ARGV[9]  the least number for us, and for another who gets it by this
 -- ARGV[10] how many numbers we want; 0 for none
 -- Replies  n >= 0               it is ours, lasts at least so long, and our last number is n
@@ -62,13 +63,13 @@ if err then
   return err
 end
 local least, block = tonumber(ARGV[9]), tonumber(ARGV[10])
-if owner == me and ARGV[8] ~= 'yield' then
+if owner == me and (ARGV[8] ~= 'yield' or is_shared()) then
   -- It may have been stored with a ticket from long ago, which came back from an old file: numbers that
   -- were given out since, and forgotten, are below what we want now.
   if block > 0 and last_number(lock) < least + block - 1 then
     raise(lock, least + block - 1)
   end
-  return keep(lock, me, ARGV[2])
+  return keep_for('maker', lock, me, ARGV[2])
 end
 
 local place = take_place()

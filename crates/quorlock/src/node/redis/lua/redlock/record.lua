@@ -4,7 +4,9 @@
 --                        documentation describes it, so that every Redlock library shares the lock.
 --                        Behind a token of this library stands a '+' once somebody has taken a place in
 --                        the queue behind it: a release that only compares and deletes finds another
---                        value then, and does nothing. Who was granted it in the queue releases otherwise
+--                        value then, and does nothing. Who was granted it in the queue releases otherwise.
+--                        A '*' stands there once another process takes part in the lock, and behind it who
+--                        holds it (participants.lua)
 --   LOCK:quorlock:fence  a string: the last number that was given out. It goes a day after its last
 --                        use: numbers follow the clock, so that any new one is higher by then
 -- The second key is not among KEYS: whoever has no rights to it could release nothing then.
@@ -16,6 +18,22 @@ local function set_refusal() end
 local function vote_refusal() end
 local function may_pass_on() return true end
 local function now_us() return '0' end
+
+-- This server's clock, by which records end, in us.
+local NOW
+local function now()
+  if not NOW then
+    local time = redis.call('TIME')
+    NOW = time[1] * 1000000 + time[2]
+  end
+  return NOW
+end
+
+-- As text, Lua would write 1.79e+15.
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
 local function newest() return 0 end
 local function quarantine_ms() return 0 end
 
@@ -24,6 +42,8 @@ local function left_in_queue() end
 
 -- A token of this library that has no '+' behind it yet.
 local unmarked
+-- Who holds the lock with its token, if more than one may.
+local shares = ''
 
 -- The holder's token, or false; and an error if the key holds something else, and what, if that is known.
 local function read(lock)
@@ -32,7 +52,7 @@ local function read(lock)
     return false, owner
   end
   -- No token is so long, and a text of any size would fill the connection.
-  if owner and #owner > 1024 then
+  if owner and #owner > 1024 and not owner:find('^ql:[%x:]+%* ') then
     local what = 'string of ' .. #owner .. ' bytes'
     return false, redis.error_reply('WRONGTYPE it holds a ' .. what), what
   end
@@ -41,6 +61,11 @@ local function read(lock)
     return false, redis.error_reply('WRONGTYPE it holds a lock of the strict dialect')
   end
   if owner and owner:sub(1, 3) == 'ql:' then
+    local token, list = owner:match('^([^*]+)%*( .+)$')
+    if token then
+      shares = list
+      return token
+    end
     if owner:sub(-1) == '+' then
       return owner:sub(1, -2)
     end
@@ -55,6 +80,21 @@ local function queued_behind(lock)
   if unmarked then
     redis.call('SET', lock, unmarked .. '+', 'KEEPTTL')
   end
+end
+
+-- When the record ends, in us.
+local function ends(lock)
+  return now() + redis.call('PTTL', lock) * 1000
+end
+
+-- Has it end then.
+local function end_at(lock, end_us)
+  redis.call('PEXPIREAT', lock, digits(math.ceil(end_us / 1000)))
+end
+
+-- Has the record say who holds it.
+local function share(lock, token, list)
+  redis.call('SET', lock, token .. '*' .. list, 'KEEPTTL')
 end
 
 -- How long the record lasts, in ms; -1 for ever.

@@ -6,6 +6,8 @@
 --                   only clears away what nobody uses. The number has 16 digits, so that the byte
 --                   behind it has a place of its own, and says how the lock is:
 --                     ' ' held    '+' held, and somebody may stand in its queue
+--                     '*' the same, and others may hold it with the same token: behind the token
+--                         stands who does (participants.lua)
 --                     '-' free    '=' free, and somebody may stand in its queue
 --                   The number of a free one stays. Numbers follow the clock, so that any new one is
 --                   higher a day later
@@ -113,7 +115,7 @@ local function may_pass_on()
 end
 
 -- What lies on the server, of the one lock that the script is about.
-local number, expiry, owner, waited = 0, 0, '', false
+local number, expiry, owner, waited, shares = 0, 0, '', false, ''
 
 -- The holder's token, even if its time is over, or false; and an error if the key holds something else.
 local function read(lock)
@@ -123,6 +125,10 @@ local function read(lock)
   end
   if record then
     local c, state, token, seconds, micros, ttl_ms = record:match(RECORD)
+    shares = ''
+    if state == '*' then
+      token, shares = token:match('^(%S*)(.*)$')
+    end
     -- No token is so long, and a text of any size would fill the connection.
     if not c or #token > 1024 then
       local what = record:sub(1, 3) == 'ql:' and 'a lock of the redlock dialect'
@@ -130,15 +136,18 @@ local function read(lock)
       return false, redis.error_reply('WRONGTYPE it holds ' .. what)
     end
     number, expiry = tonumber(c), seconds * 1000000 + micros + ttl_ms * 1000
-    owner = (state == ' ' or state == '+') and token or ''
-    waited = state == '+' or state == '='
+    owner = (state == ' ' or state == '+' or state == '*') and token or ''
+    waited = state ~= ' ' and state ~= '-'
   end
   return owner ~= '' and owner
 end
 
 local function write(lock)
   local state = owner ~= '' and (waited and '+' or ' ') or (waited and '=' or '-')
-  local record = string.format('quorlock %016.0f%s%s %.0f %.0f 0', number, state, owner,
+  if shares ~= '' then
+    state = '*'
+  end
+  local record = string.format('quorlock %016.0f%s%s%s %.0f %.0f 0', number, state, owner, shares,
     math.floor(expiry / 1000000), expiry % 1000000)
   if redis.pcall('SET', lock, record, 'PX', KEPT_MS).err then
     -- A server whose memory is full refuses the first thing that a script stores, but not what follows a
@@ -162,6 +171,22 @@ local function queued_behind(lock)
     waited = true
     write(lock)
   end
+end
+
+-- When the record ends, in us.
+local function ends()
+  return expiry
+end
+
+-- Has it end then.
+local function end_at(lock, end_us)
+  expiry = end_us
+  write(lock)
+end
+
+-- The next record that is written says who holds it.
+local function share(_, _, list)
+  shares = list
 end
 
 -- How long the record lasts, in ms.
@@ -199,7 +224,7 @@ local function take(lock, token, ttl_ms, least, block, seen_us)
   local ttl_us = tonumber(ttl_ms) * 1000
   local from = math.max(now(), tonumber(seen_us or 0))
   number = math.max(number + 1, least) + math.max(block, 1) - 1
-  expiry, owner = from + ttl_us, token
+  expiry, owner, shares = from + ttl_us, token, ''
   write(lock)
   return number
 end
@@ -225,20 +250,20 @@ local function keep(lock, token, ttl_ms)
 end
 
 -- Stores the record of a holder again whose lease has not run out, if this server has forgotten it, knows
--- that, and has seen no later holder. Returns the number, or -1.
-local function heal(lock, token, ttl_ms, least)
+-- that, and has seen no later holder; with a list of those who hold it, or ''. Returns the number, or -1.
+local function heal(lock, token, ttl_ms, least, list)
   if owner ~= '' and is_live() or number > least then
     return -1
   end
   if standing() ~= 'quiet' then
     return -1
   end
-  number, expiry, owner = least, 0, token
+  number, expiry, owner, shares = least, 0, token, list
   return keep(lock, token, ttl_ms)
 end
 
 local function drop(lock)
-  owner, expiry = '', 0
+  owner, expiry, shares = '', 0, ''
   write(lock)
 end
 
