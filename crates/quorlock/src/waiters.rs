@@ -72,6 +72,11 @@ fn place_of(number: u64) -> usize {
 
 impl Inbox for Core {
     fn granted(&self, node: usize, grant: Grant) {
+        // Everything else in a message can be guessed by anybody who may send one.
+        if grant.secret != self.secrets.of(node, grant.waiter, grant.sent) {
+            tracing::debug!(node = self.label(node), "a message of a grant that nobody asked for");
+            return;
+        }
         if let Some(candidacy) = self.waiters.find(grant.waiter) {
             candidacy.told(node, grant);
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorlock::node::{
     Answer, Call, ClientId, Failure, FailureKind, Grant, Holder, Inbox, Mark, MarkerState, Node,
-    Proposal, Record, Request, Round, Ticket, TicketNumber, Verb, Writes, open,
+    Proposal, Record, Request, Round, Secret, Ticket, TicketNumber, Verb, Writes, open,
 };
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Name, Settings, Token};
@@ -153,7 +153,8 @@ impl Pair {
             4..6 => AskedVerb::Confirm { token, number: least },
             6..9 => AskedVerb::Extend { token, ttl, heal: random.percent(50).then_some(least) },
             9..14 => {
-                let ticket = Ticket { client, waiter: who, number, sent: self.runtime.now() };
+                let (secret, sent) = (Secret::random(&*self.runtime), self.runtime.now());
+                let ticket = Ticket { client, waiter: who, secret, number, sent };
                 AskedVerb::Wait { token, ttl, ticket, yielding: random.percent(30), proposal }
             }
             14..18 => AskedVerb::Release { token, next: least },

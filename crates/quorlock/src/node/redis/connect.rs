@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use super::address::Address;
 use super::error::rejected;
-use super::inbox;
 use super::resp::{self, Command, Value};
 use super::shortcut::Shortcut;
 use super::stream::{self, ReadHalf, WriteHalf};
 use super::tls::Tls;
-use crate::node::{ClientId, Failure, FailureKind};
+use crate::node::{Failure, FailureKind};
 
 /// The first version of Redis that has all that is needed.
 const OLDEST: (u32, u32) = (6, 2);
@@ -33,6 +32,8 @@ pub(super) struct Demands {
     /// The key of the marker in the `strict` dialect, in which nothing may be thrown away for want of
     /// memory.
     pub(super) marker: Option<Vec<u8>>,
+    /// Where messages for this client arrive.
+    pub(super) channel: Vec<u8>,
 }
 
 /// Reads the marker, and tells whether the server runs scripts.
@@ -64,7 +65,6 @@ pub(super) struct Connected {
 /// this one.
 pub(super) async fn connect(
     address: &Address,
-    client: ClientId,
     demands: &Demands,
     predecessor: Option<&Predecessor>,
 ) -> Result<Connected, Failure> {
@@ -78,8 +78,7 @@ pub(super) async fn connect(
     }
     let marker = demands.marker.as_deref().unwrap_or_default();
     Command::new(&mut greeting, 4).arg(b"EVAL").arg(LOOK).number(0).arg(marker);
-    let channel = inbox::channel(client);
-    Command::new(&mut greeting, 2).arg(b"SUBSCRIBE").arg(channel.as_bytes());
+    Command::new(&mut greeting, 2).arg(b"SUBSCRIBE").arg(&demands.channel);
     wire.send(&greeting).await?;
 
     let (client_id, role) = wire.reply(|hello| identity(&hello)).await??;

@@ -93,7 +93,7 @@ async fn attempt(
 ) -> Result<Connected, Failure> {
     let limit = setting.settings.connect_limit;
     let connected = tokio::select! {
-        connected = connect(address, setting.client, demands, predecessor) => connected?,
+        connected = connect(address, demands, predecessor) => connected?,
         () = setting.runtime.sleep(limit) => {
             let tls = if address.tls.is_some() { ", and does that port speak TLS" } else { "" };
             let text =
