@@ -19,7 +19,6 @@ use crate::lease_clock::LeaseClock;
 use crate::line::Lines;
 use crate::locker::Locker;
 use crate::members::{self, Changed, MemberChange, MemberReport};
-use crate::name::Name;
 use crate::node::{self, ClientId, Failure, FailureKind, Inbox, Node, Secrets, Setting};
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::settings::{Dialect, Settings, default_loss_lead, default_node_limit};
@@ -255,6 +254,8 @@ impl Builder {
     /// Dropping it closes the connections. A lock that was being tried out ends with its TTL.
     pub async fn examine(mut self, name: impl AsRef<[u8]>) -> Result<Checkup, Error> {
         let quorum = self.complete()?;
+        // What is tried out starts like this, and goes on behind a colon.
+        self.settings.name([name.as_ref(), b":"].concat())?;
         examine::examine(&self.urls, &self.nodes, quorum, &self.setting()?, name.as_ref()).await
     }
 
@@ -353,7 +354,8 @@ impl Builder {
         names: impl IntoIterator<Item = N>,
     ) -> Result<NodeAnswers, Error> {
         self.complete()?;
-        let names = names.into_iter().map(Name::new).collect::<Result<_, _>>()?;
+        let names = names.into_iter().map(|name| self.settings.name(name));
+        let names = names.collect::<Result<_, _>>()?;
         forget::forget(&self.urls, &self.setting()?, names).await
     }
 
