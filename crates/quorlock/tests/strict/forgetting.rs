@@ -57,6 +57,15 @@ async fn emptied_while_it_runs() {
     is_told_apart(|server| server, |_| {}, flush).await;
 }
 
+/// Of a database that has been in use for locks itself it would not be noticed.
+#[tokio::test]
+async fn swapped_for_a_database_without_locks() {
+    let swap = |server: &RedisServer, ()| {
+        assert_eq!(server.command(&["SWAPDB", "0", "1"]), Reply::Simple("OK".into()));
+    };
+    is_told_apart(|server| server, |_| {}, swap).await;
+}
+
 /// It comes back with the mark of its former start, which alone would prove nothing.
 #[tokio::test]
 async fn started_from_a_file_that_lacks_its_end() {

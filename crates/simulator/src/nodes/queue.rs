@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorlock::node::{ClientId, Grant, Proposal, Ticket, TicketNumber};
+use quorlock::runtime::Moment;
 
 use super::Script;
 use super::verbs::{Keys, Records, Taking};
@@ -20,6 +21,7 @@ pub(super) struct Queue {
 pub(super) struct Waiter {
     pub(super) ticket: Ticket,
     pub(super) ttl_ms: u64,
+    pub(super) sent: Moment,
     pub(super) proposal: Option<Proposal>,
     /// When it was seen by the server's clock, in microseconds.
     pub(super) seen_us: u64,
@@ -90,7 +92,7 @@ impl<R: Records> Keys<R> {
             let (ttl_ms, seen_us) = (waiter.ttl_ms, Some(waiter.seen_us));
             let taking = Taking { ttl_ms, proposal, least: next, seen_us };
             let number = self.records.take(name, &token, taking, script);
-            let Ticket { client, waiter, secret, sent, .. } = waiter.ticket;
+            let (Ticket { client, waiter, secret, .. }, sent) = (waiter.ticket, waiter.sent);
             let grant = Grant { waiter, secret, sent, others, number };
             if script.publish(client, grant) {
                 return Turn::Another;

@@ -206,8 +206,8 @@ impl<R: Records> Keys<R> {
             }
             return Ok(Answer::Granted { number: self.records.keep(name, ttl_ms, script) });
         }
-        let (ticket, proposal) = (*ticket, *proposal);
-        let waiter = Waiter { ticket, ttl_ms, proposal, seen_us: script.micros() };
+        let (ticket, proposal, sent) = (*ticket, *proposal, asked.sent);
+        let waiter = Waiter { ticket, ttl_ms, sent, proposal, seen_us: script.micros() };
         let number = self.take_place(name, &me, waiter, script);
         // Whether word will come is known by the connection: it listens, or it is none.
         let queued = |record| Answer::Queued(Queued { number, record, told: true });
