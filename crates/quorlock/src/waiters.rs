@@ -100,6 +100,7 @@ mod tests {
     use crate::name::Name;
     use crate::node::memory::MemoryNode;
     use crate::node::{Node, Secret};
+    use crate::runtime::wall_us;
 
     /// A holder, and a candidate behind it.
     async fn standing() -> (Locker, crate::Guard, Arc<Candidacy>) {
@@ -115,7 +116,7 @@ mod tests {
     async fn a_message_counts_with_the_secret_of_its_own_request_alone() {
         let (locker, _guard, candidacy) = standing().await;
         let (core, waiter, sent) = (locker.core(), candidacy.waiter(), locker.core().now());
-        let number = core.wall_us() + 1_000_000;
+        let number = wall_us(&*core.runtime) + 1_000_000;
         let right = core.secrets.of(0, waiter, sent);
         let later = sent.after(std::time::Duration::from_nanos(1));
         for (secret, sent) in [
@@ -138,7 +139,7 @@ mod tests {
         let (locker, _guard, candidacy) = standing().await;
         let (core, waiter, sent) = (locker.core(), candidacy.waiter(), locker.core().now());
         let secret = core.secrets.of(0, waiter, sent);
-        let now = core.wall_us();
+        let now = wall_us(&*core.runtime);
         let two_days = 2 * 86_400_000_000;
         for number in [0, 1, now - two_days, now + two_days, 1 << 53, u64::MAX] {
             core.granted(0, Grant { waiter, secret, sent, others: false, number });
