@@ -48,7 +48,7 @@ pub(crate) async fn list(plan: &List) -> Result<u8, Failed> {
 /// Beside the table, which may be empty: nodes that were emptied have none of the locks.
 async fn tell_who_does_not_vote(locker: &Locker) -> Result<(), Failed> {
     // Any name will do, and nobody has to hold it.
-    for node in locker.inspect("quorlock:list").await?.nodes {
+    for node in locker.inspect("quorlock-list").await?.nodes {
         if let Some(left) = node.quarantine {
             let (node, left) = (node.node, shown(left));
             warn(format_args!("node {node} casts no vote for another {left}"));

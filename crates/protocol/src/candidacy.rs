@@ -74,6 +74,9 @@ struct Grant {
     number: u64,
     /// When its record was last offered to others: word of grants from before that is void.
     yielded_at: Moment,
+    /// So is a message about a request that was sent before this: it was heard already, or the node has
+    /// said since that another has the record.
+    void_before: Moment,
 }
 
 /// What a node answered to a candidate in its queue.
@@ -170,7 +173,7 @@ impl Candidacy {
         self.last_sent > Moment::default()
     }
 
-    /// `node` says that its record is ours, with this number, having seen our request of `sent`.
+    /// `node` answers our request of `sent`: its record is ours, with this number.
     pub fn granted(&mut self, node: usize, sent: Moment, number: u64) {
         let count = self.nodes.len();
         let Some(stand) = self.nodes.get_mut(node) else { return };
@@ -187,6 +190,26 @@ impl Candidacy {
         }
     }
 
+    /// `node` has sent a message that its record is ours, with this number, having seen our request of
+    /// `sent`. Returns whether it counts.
+    ///
+    /// A node that has granted a ticket has none any more: before its next message it has to see a later
+    /// request. So each counts once, and none after the node has answered a later request otherwise.
+    #[must_use = "what does not count is not to be acted upon"]
+    pub fn told(&mut self, node: usize, sent: Moment, number: u64) -> bool {
+        let count = self.nodes.len();
+        if node >= count {
+            return false;
+        }
+        let grant = &mut grants(&mut self.grants, count).nodes[node];
+        if sent < grant.yielded_at.max(grant.void_before) {
+            return false;
+        }
+        grant.void_before = sent.after(Duration::from_nanos(1));
+        self.granted(node, sent, number);
+        true
+    }
+
     /// `node` says to our request of `sent` that another has the record.
     pub fn queued(&mut self, node: usize, sent: Moment, queueing: Queueing) {
         let Queueing { number, free_at, told } = queueing;
@@ -201,6 +224,9 @@ impl Candidacy {
         // Word of a grant that has seen this request has overtaken the answer to it.
         if self.grant(node).is_some_and(|grant| grant.since >= sent) {
             return;
+        }
+        if let Some(grant) = self.grants.as_mut().and_then(|grants| grants.nodes.get_mut(node)) {
+            grant.void_before = grant.void_before.max(sent);
         }
         if let Some(stand) = self.nodes.get_mut(node) {
             let free_at = free_at.map_or(Micros::NEVER, Micros::at_or_after);
@@ -371,7 +397,7 @@ impl Candidacy {
 fn grants(grants: &mut Option<Box<Grants>>, nodes: usize) -> &mut Grants {
     grants.get_or_insert_with(|| {
         let never = Moment::default();
-        let grant = Grant { since: never, number: 0, yielded_at: never };
+        let grant = Grant { since: never, number: 0, yielded_at: never, void_before: never };
         Box::new(Grants {
             nodes: repeat_n(grant, nodes).collect(),
             yielded: false,

@@ -16,6 +16,16 @@ pub struct Number {
     pub agreed: bool,
 }
 
+/// How far a number may be ahead of the time of day, in microseconds: a day. Numbers follow the clocks of
+/// those who propose them, and grow by a few with every holder.
+const LARGEST_LEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
+
+/// Whether a node can have given out this number at this time of day, in microseconds since 1970.
+#[must_use]
+pub const fn plausible(number: u64, wall_us: u64) -> bool {
+    number <= wall_us.saturating_add(LARGEST_LEAD_US)
+}
+
 /// What nodes gave out in one round, node by node.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Numbers {
@@ -94,6 +104,18 @@ mod tests {
         assert_eq!(number(&[7, 8, 8]), Number { last: 8, agreed: true });
         assert_eq!(number(&[7, 7, 8]), Number { last: 8, agreed: false });
         assert_eq!(number(&[0, 0]), Number { last: 0, agreed: true });
+    }
+
+    #[test]
+    fn a_number_may_be_a_day_ahead_of_the_time_of_day() {
+        let now = 1_794_799_760_000_000;
+        for number in [0, 1, now, now + 86_400_000_000] {
+            assert!(plausible(number, now), "{number}");
+        }
+        for number in [now + 86_400_000_001, 1 << 53, u64::MAX] {
+            assert!(!plausible(number, now), "{number}");
+        }
+        assert!(plausible(u64::MAX, u64::MAX));
     }
 
     #[test]

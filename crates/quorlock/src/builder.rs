@@ -19,8 +19,7 @@ use crate::lease_clock::LeaseClock;
 use crate::line::Lines;
 use crate::locker::Locker;
 use crate::members::{self, Changed, MemberChange, MemberReport};
-use crate::name::Name;
-use crate::node::{self, ClientId, Failure, FailureKind, Inbox, Node, Setting};
+use crate::node::{self, ClientId, Failure, FailureKind, Inbox, Node, Secrets, Setting};
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::settings::{Dialect, Settings, default_loss_lead, default_node_limit};
 use crate::waiters::Waiters;
@@ -193,7 +192,7 @@ impl Builder {
             tracing::warn!("{warning}");
         }
         let runtime = self.runtime.take().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
-        let client = ClientId::random(&*runtime);
+        let (client, secrets) = (ClientId::random(&*runtime), Secrets::random(&*runtime));
         let setting = Setting::new(&self.urls, &self.nodes, &self.settings, &runtime, client)?;
         self.nodes.extend(node::open_with(&self.urls, &setting)?);
         for node in &self.nodes {
@@ -222,6 +221,7 @@ impl Builder {
             lines: Lines::default(),
             waiters: Waiters::default(),
             client,
+            secrets,
             highest: AtomicU64::new(0),
             told: Told::default(),
             members: setting.members,
@@ -244,8 +244,8 @@ impl Builder {
     /// node, released and forgotten.
     ///
     /// # Errors
-    /// [`Error::Misuse`]: settings that do not fit together, or a URL that cannot be read. What is
-    /// wrong with a node stands in the [`Checkup`].
+    /// [`Error::Misuse`]: settings that do not fit together, a URL that cannot be read, or a name that
+    /// no lock can start with. What is wrong with a node stands in the [`Checkup`].
     ///
     /// # Panics
     /// Outside of a tokio runtime, unless [`runtime`](Self::runtime) was given.
@@ -254,6 +254,8 @@ impl Builder {
     /// Dropping it closes the connections. A lock that was being tried out ends with its TTL.
     pub async fn examine(mut self, name: impl AsRef<[u8]>) -> Result<Checkup, Error> {
         let quorum = self.complete()?;
+        // What is tried out starts like this, and goes on behind a colon.
+        self.settings.name([name.as_ref(), b":"].concat())?;
         examine::examine(&self.urls, &self.nodes, quorum, &self.setting()?, name.as_ref()).await
     }
 
@@ -352,7 +354,8 @@ impl Builder {
         names: impl IntoIterator<Item = N>,
     ) -> Result<NodeAnswers, Error> {
         self.complete()?;
-        let names = names.into_iter().map(Name::new).collect::<Result<_, _>>()?;
+        let names = names.into_iter().map(|name| self.settings.name(name));
+        let names = names.collect::<Result<_, _>>()?;
         forget::forget(&self.urls, &self.setting()?, names).await
     }
 

@@ -11,7 +11,7 @@ use crate::abstaining::Told;
 use crate::drive::Settling;
 use crate::lease_clock::LeaseClock;
 use crate::line::Lines;
-use crate::node::{Call, ClientId, Members, Node, Round};
+use crate::node::{Call, ClientId, Members, Node, Round, Secrets};
 use crate::runtime::{Runtime, wall_us};
 use crate::settings::Settings;
 use crate::waiters::Waiters;
@@ -35,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) waiters: Waiters,
     /// What this locker's tickets name it by.
     pub(crate) client: ClientId,
+    /// What messages about them have to repeat.
+    pub(crate) secrets: Secrets,
     /// The highest number that any of its locks had.
     pub(crate) highest: AtomicU64,
     /// Nodes that cast no vote, of which it was told.

@@ -25,7 +25,7 @@ impl Locker {
     /// # Cancel safety
     /// Nothing is lost by dropping it.
     pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Status, Error> {
-        let round = InspectRound::start(self.core(), Name::new(name)?);
+        let round = InspectRound::start(self.core(), self.core().settings.name(name)?);
         Ok(poll_fn(|cx| round.poll(cx)).await)
     }
 

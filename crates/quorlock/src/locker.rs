@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::builder::Builder;
 use crate::core::Core;
 use crate::lock::Lock;
-use crate::name::Name;
 
 /// Takes locks on a set of nodes.
 ///
@@ -51,7 +50,7 @@ impl Locker {
     /// The name is any string or bytes. See [`Locking`](crate::Locking) for the errors and for what
     /// dropping the future does.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        Lock::new(&self.core, Name::new(name))
+        Lock::new(&self.core, self.core.settings.name(name))
     }
 
     /// Takes a lock if it is free: one attempt, no waiting.

@@ -75,7 +75,8 @@ pub struct LockMany {
 
 impl LockMany {
     fn new<N: AsRef<[u8]>>(core: &Arc<Core>, names: impl IntoIterator<Item = N>) -> Self {
-        let sorted: Result<BTreeSet<_>, _> = names.into_iter().map(Name::new).collect();
+        let sorted: Result<BTreeSet<_>, _> =
+            names.into_iter().map(|name| core.settings.name(name)).collect();
         let mut names = sorted.map(IntoIterator::into_iter);
         let first = match &mut names {
             Ok(names) => names.next().ok_or_else(no_names),

@@ -9,7 +9,11 @@ use crate::Error;
 /// The longest name, in bytes.
 pub const MAX_NAME_BYTES: usize = 512;
 
-/// The name of a lock: 1 to [`MAX_NAME_BYTES`] bytes, which need not be UTF-8.
+/// Part of the keys that lie beside a lock on a Redis node, and so of no name: such a name would be the
+/// queue or the number of another lock, or the marker of the node.
+pub(crate) const RESERVED: &[u8] = b":quorlock:";
+
+/// The name of a lock: 1 to [`MAX_NAME_BYTES`] bytes, which need not be UTF-8, without `:quorlock:`.
 ///
 /// Two names are the same lock only if every byte is the same.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,7 +23,7 @@ impl Name {
     /// Checks a name.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if it is empty or too long.
+    /// [`Error::Misuse`] if it is empty or too long, or has `:quorlock:` in it.
     pub fn new(name: impl AsRef<[u8]>) -> Result<Self, Error> {
         let bytes = name.as_ref();
         if bytes.is_empty() {
@@ -35,6 +39,9 @@ impl Name {
                 format!("use at most {MAX_NAME_BYTES} bytes, for example a hash of it"),
             ));
         }
+        if is_reserved(bytes) {
+            return Err(reserved(bytes));
+        }
         Ok(Self(bytes.into()))
     }
 
@@ -43,11 +50,38 @@ impl Name {
         Self(Arc::from(&b"-"[..]))
     }
 
+    /// Checks a name to which `prefix` is put on Redis nodes: together they must not form what no name
+    /// may have either.
+    pub(crate) fn behind(prefix: &[u8], name: impl AsRef<[u8]>) -> Result<Self, Error> {
+        let name = Self::new(name)?;
+        let mut splits = (1..RESERVED.len()).map(|at| RESERVED.split_at(at));
+        if splits.any(|(a, b)| prefix.ends_with(a) && name.0.starts_with(b)) {
+            return Err(reserved(&[prefix, &name.0].concat()));
+        }
+        Ok(name)
+    }
+
     /// The bytes of the name, without any prefix that a node puts before it.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+}
+
+/// Whether these bytes have something in them that belongs to the keys beside a lock.
+pub(crate) fn is_reserved(bytes: &[u8]) -> bool {
+    let mut colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == RESERVED[0]);
+    colons.any(|(at, _)| bytes[at..].starts_with(RESERVED))
+}
+
+fn reserved(key: &[u8]) -> Error {
+    Error::misuse(
+        format!(
+            "\"{}\" has \":quorlock:\" in it, as the keys have that lie beside a lock",
+            key.escape_ascii()
+        ),
+        "choose another name or a prefix, such as one with \"/\" in place of \":\"",
+    )
 }
 
 /// Without the length that slices put before their bytes: it costs a third of the whole, several times
@@ -80,6 +114,44 @@ mod tests {
             assert_eq!(Name::new(name).unwrap().as_bytes(), name);
         }
         assert_eq!(Name::new(b"\xffz").unwrap().to_string(), "\\xffz");
+    }
+
+    #[test]
+    fn no_name_is_a_key_that_lies_beside_a_lock() {
+        for name in [
+            &b":quorlock:node"[..],
+            b"a:quorlock:queue",
+            b"a:quorlock:",
+            b":quorlock:",
+            b"::quorlock:fence",
+            b"\xff:quorlock:\xff",
+        ] {
+            let error = Name::new(name).unwrap_err().to_string();
+            let shown = name.escape_ascii().to_string();
+            assert!(error.contains(&shown) && error.contains("choose another name"), "{error}");
+        }
+        for name in ["quorlock", ":quorlock", "quorlock:node", "a:quorlock-x", ":Quorlock:node"] {
+            Name::new(name).unwrap();
+        }
+    }
+
+    #[test]
+    fn nor_is_it_one_together_with_the_prefix() {
+        for (prefix, name) in [
+            ("a:", "quorlock:node"),
+            ("a:quorlock", ":node"),
+            (":", "quorlock:"),
+            ("a:quor", "lock:fence"),
+            (":quorlock", ":"),
+        ] {
+            let error = Name::behind(prefix.as_bytes(), name).unwrap_err().to_string();
+            assert!(error.contains(&format!("\"{prefix}{name}\"")), "{error}");
+        }
+        for (prefix, name) in
+            [("", "quorlock:node"), ("a:", "quorlock"), ("a", "quorlock:node"), ("a:quorlock", "b")]
+        {
+            assert_eq!(Name::behind(prefix.as_bytes(), name).unwrap().as_bytes(), name.as_bytes());
+        }
     }
 
     #[test]

@@ -8,7 +8,6 @@ use crate::Error;
 use crate::drive::{Claim, ConfirmRound, ExtendRound, InspectRound};
 use crate::guard::Guard;
 use crate::locker::Locker;
-use crate::name::Name;
 use crate::token::Token;
 
 impl Locker {
@@ -35,7 +34,7 @@ impl Locker {
         token: impl AsRef<[u8]>,
     ) -> Result<Guard, Error> {
         let core = self.core();
-        let name = Name::new(name)?;
+        let name = core.settings.name(name)?;
         let text = token.as_ref().trim_ascii();
         let Some(token) = Token::parse(text) else {
             // Not shown: it may be most of a secret.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::Error;
+use crate::name::{Name, is_reserved};
 use quorlock_protocol::{Backoff, Drift, Quorum, Terms, Upkeep};
 
 /// The shortest TTL: below it the grain of clocks and timers eats the whole lease.
@@ -156,8 +157,19 @@ impl Settings {
                 "use the redlock dialect, or leave the fences on",
             ));
         }
+        if is_reserved(&self.prefix) {
+            return Err(Error::misuse(
+                format!("the prefix \"{}\" has \":quorlock:\" in it", self.prefix.escape_ascii()),
+                "choose another: keys that lie beside a lock have that in them",
+            ));
+        }
         self.check_keep(self.keep())?;
         self.check_ttl(self.ttl)
+    }
+
+    /// Checks a name of a lock with these settings.
+    pub(crate) fn name(&self, name: impl AsRef<[u8]>) -> Result<Name, Error> {
+        Name::behind(&self.prefix, name)
     }
 
     /// What a lease of `ttl` is worth.
@@ -280,6 +292,8 @@ mod tests {
         assert!(lead.contains("11s") && lead.contains("shorter lead"), "{lead}");
         let hold = refusal(|s| s.max_hold = Some(Duration::from_millis(300)));
         assert!(hold.contains("300ms") && hold.contains("500ms"), "{hold}");
+        let prefix = refusal(|s| s.prefix = b"a:quorlock:b".to_vec());
+        assert!(prefix.contains("a:quorlock:b") && prefix.contains("choose another"), "{prefix}");
         let zero = refusal(|s| s.connect_limit = Duration::ZERO);
         assert!(zero.contains("connect time limit is zero"), "{zero}");
     }

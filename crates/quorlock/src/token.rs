@@ -136,13 +136,13 @@ static HEX: [[u8; 2]; 256] = {
     pairs
 };
 
-fn write_hex(bytes: &[u8], text: &mut [u8]) {
+pub(crate) fn write_hex(bytes: &[u8], text: &mut [u8]) {
     for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
         pair.copy_from_slice(&HEX[usize::from(*byte)]);
     }
 }
 
-fn read_hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+pub(crate) fn read_hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     let digit = |digit: u8| match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' => Some(digit - b'a' + 10),

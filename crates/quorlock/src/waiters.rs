@@ -72,6 +72,11 @@ fn place_of(number: u64) -> usize {
 
 impl Inbox for Core {
     fn granted(&self, node: usize, grant: Grant) {
+        // Everything else in a message can be guessed by anybody who may send one.
+        if grant.secret != self.secrets.of(node, grant.waiter, grant.sent) {
+            tracing::debug!(node = self.label(node), "a message of a grant that nobody asked for");
+            return;
+        }
         if let Some(candidacy) = self.waiters.find(grant.waiter) {
             candidacy.told(node, grant);
         }
@@ -93,8 +98,58 @@ mod tests {
     use super::*;
     use crate::Locker;
     use crate::name::Name;
-    use crate::node::Node;
     use crate::node::memory::MemoryNode;
+    use crate::node::{Node, Secret};
+    use crate::runtime::wall_us;
+
+    /// A holder, and a candidate behind it.
+    async fn standing() -> (Locker, crate::Guard, Arc<Candidacy>) {
+        let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
+        let locker = Locker::builder().with_nodes([node]).connect().await.unwrap();
+        let guard = locker.lock("taken").await.unwrap();
+        let wish = locker.lock("taken").wish();
+        let candidacy = Candidacy::start(locker.core(), Name::new("taken").unwrap(), wish);
+        (locker, guard, candidacy)
+    }
+
+    #[tokio::test]
+    async fn a_message_counts_with_the_secret_of_its_own_request_alone() {
+        let (locker, _guard, candidacy) = standing().await;
+        let (core, waiter, sent) = (locker.core(), candidacy.waiter(), locker.core().now());
+        let number = wall_us(&*core.runtime) + 1_000_000;
+        let right = core.secrets.of(0, waiter, sent);
+        let later = sent.after(std::time::Duration::from_nanos(1));
+        for (secret, sent) in [
+            (Secret::random(&*core.runtime), sent),
+            (core.secrets.of(1, waiter, sent), sent),
+            (core.secrets.of(0, waiter + 1, sent), sent),
+            (right, later),
+        ] {
+            core.granted(0, Grant { waiter, secret, sent, others: false, number });
+            assert_eq!(candidacy.defeated().granted, 0);
+        }
+        core.granted(0, Grant { waiter, secret: right, sent, others: false, number });
+        assert_eq!(candidacy.defeated().granted, 1);
+        candidacy.leave();
+    }
+
+    /// Whatever goes on at the node that sends it.
+    #[tokio::test]
+    async fn a_message_with_a_number_that_cannot_be_does_not_count() {
+        let (locker, _guard, candidacy) = standing().await;
+        let (core, waiter, sent) = (locker.core(), candidacy.waiter(), locker.core().now());
+        let secret = core.secrets.of(0, waiter, sent);
+        let now = wall_us(&*core.runtime);
+        let two_days = 2 * 86_400_000_000;
+        for number in [0, 1, now - two_days, now + two_days, 1 << 53, u64::MAX] {
+            core.granted(0, Grant { waiter, secret, sent, others: false, number });
+            assert_eq!(candidacy.defeated().granted, 0, "{number}");
+        }
+        let number = now + 1_000_000;
+        core.granted(0, Grant { waiter, secret, sent, others: false, number });
+        assert_eq!(candidacy.defeated().granted, 1);
+        candidacy.leave();
+    }
 
     /// Late word for somebody who has gone must not be taken for another's.
     #[tokio::test]

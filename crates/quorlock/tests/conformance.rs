@@ -71,7 +71,7 @@ impl Backend for Server {
     }
 
     async fn gone(&self, client: ClientId) {
-        let channel = format!("quorlock:inbox:{client}");
+        let channel = format!(":quorlock:inbox:{client}");
         eventually("nobody listens", async || {
             let listeners = self.server.command(&["PUBSUB", "NUMSUB", &channel]);
             listeners == Reply::Array(vec![Reply::bulk(channel.as_bytes()), Reply::Int(0)])

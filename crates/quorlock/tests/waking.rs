@@ -72,7 +72,7 @@ async fn a_waiter_whose_connections_break_gets_the_lock_all_the_same() {
     }
     eventually_async("away", async || {
         servers.iter().all(|server| {
-            let channels = server.command(&["PUBSUB", "CHANNELS", "quorlock:inbox:*"]);
+            let channels = server.command(&["PUBSUB", "CHANNELS", ":quorlock:inbox:*"]);
             matches!(channels, Reply::Array(channels) if channels.len() == 1)
         })
     })

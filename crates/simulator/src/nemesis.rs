@@ -38,11 +38,12 @@ pub enum FaultClass {
     ClockJump,
     ClockExcursion,
     AllClocks,
+    Forge,
 }
 
 impl FaultClass {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Pause,
         Self::Preempt,
         Self::Suspend,
@@ -63,6 +64,7 @@ impl FaultClass {
         Self::ClockJump,
         Self::ClockExcursion,
         Self::AllClocks,
+        Self::Forge,
     ];
 
     /// Its name on the command line.
@@ -89,6 +91,7 @@ impl FaultClass {
             Self::ClockJump => "clock-jump",
             Self::ClockExcursion => "clock-excursion",
             Self::AllClocks => "all-clocks",
+            Self::Forge => "forge",
         }
     }
 }
@@ -212,6 +215,12 @@ pub enum FaultKind {
         /// By how much.
         by: i64,
     },
+    /// Somebody who may publish on all servers, and hears what they publish, sends a process messages of
+    /// grants: of his own making, and some that were sent before.
+    Forge {
+        /// To which process.
+        process: u8,
+    },
 }
 
 impl FaultKind {
@@ -332,6 +341,7 @@ fn fault(setup: &Setup, class: FaultClass, at: u64, random: &mut Random) -> Faul
             };
             (FaultKind::Step { by }, 0)
         }
+        FaultClass::Forge => (FaultKind::Forge { process }, 0),
     };
     Fault { at, lasts, kind }
 }
@@ -412,6 +422,7 @@ impl World {
                 };
                 state.crash(node.into(), loses, end);
             }
+            FaultKind::Forge { process } => state.forge(process.into()),
             FaultKind::Flush { node } => {
                 state.servers[usize::from(node)].forget(Loses::Everything, now);
                 state.note(now, What::Forgot { node });

@@ -46,11 +46,13 @@ pub enum Planted {
     MakerDropsShared,
     /// Whoever takes part in a lock is over by a clock that nobody compares.
     DeadByAnyClock,
+    /// A message of a grant counts whoever has sent it.
+    SecretUnchecked,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::DeadlineFromReply,
         Self::GrantFromArrival,
         Self::ReleaseUnchecked,
@@ -71,6 +73,7 @@ impl Planted {
         Self::LeaseByBootTime,
         Self::MakerDropsShared,
         Self::DeadByAnyClock,
+        Self::SecretUnchecked,
     ];
 
     /// What a margin lacks that counts how far a server may be behind twice, and not how far ahead.

@@ -136,6 +136,9 @@ impl fmt::Display for Fault {
             FaultKind::Step { by } => {
                 write!(f, "the time of day is set {} ms ahead everywhere", by / 1_000_000)
             }
+            FaultKind::Forge { process } => {
+                write!(f, "process {process} is sent messages of grants that no node has sent")
+            }
         }?;
         if self.lasts > 0 { write!(f, ", for {} ms", self.lasts / 1_000_000) } else { Ok(()) }
     }

@@ -73,6 +73,23 @@ fn a_waiter_that_hears_no_word_is_caught_within_10_seeds() {
 }
 
 #[test]
+fn a_message_that_counts_whoever_has_sent_it_is_caught_within_10_seeds() {
+    for options in [redlock(10), strict(10)] {
+        let options = with(options, &[FaultClass::Forge]);
+        is_caught(Planted::SecretUnchecked, options, &[Invariant::Exclusion]);
+    }
+}
+
+/// All that somebody can do who publishes what he likes, and hears everything.
+#[test]
+fn messages_that_are_forged_or_sent_again_do_no_harm_in_20_seeds() {
+    for options in [redlock(20), strict(20)] {
+        let summary = simulate(&with(options, &[FaultClass::Forge, FaultClass::Break]), &|_| {});
+        assert!(summary.first.is_none(), "{:?}", summary.first.map(|first| first.story()));
+    }
+}
+
+#[test]
 fn a_fence_that_two_holders_of_a_process_share_is_caught_within_10_seeds() {
     is_caught(Planted::FenceReused, redlock(10), &[Invariant::Fences]);
     is_caught(Planted::FenceReused, strict(10), &[Invariant::Fences]);

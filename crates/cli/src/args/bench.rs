@@ -69,7 +69,7 @@ pub(crate) struct BenchArgs {
     pub(crate) cluster: ClusterArgs,
 
     /// How the names of the locks start
-    #[arg(default_value = "quorlock:bench")]
+    #[arg(default_value = "quorlock-bench")]
     pub(crate) name: OsString,
 }
 

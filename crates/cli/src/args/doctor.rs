@@ -57,6 +57,6 @@ pub(crate) struct DoctorArgs {
     pub(crate) cluster: ClusterArgs,
 
     /// How the name of the lock that is tried out starts
-    #[arg(default_value = "quorlock:doctor")]
+    #[arg(default_value = "quorlock-doctor")]
     pub(crate) name: OsString,
 }

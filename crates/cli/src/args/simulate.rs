@@ -10,7 +10,7 @@ processes. Each seed is half a minute in which everything goes wrong that the di
 calm in which everybody must get the lock. The same seed gives the same run, every time.
 
 Faults, for --faults: pause, preempt, suspend, kill, wall-jump, cut, lost-reply, split, break, delay, \
-slow-node, stop-node, crash; and those that the redlock dialect does not promise to bear: \
+slow-node, stop-node, crash, forge; and those that the redlock dialect does not promise to bear: \
 restart-empty, lose-last-second, flush, stale-replica, clock-jump, clock-excursion, all-clocks. Also none.
 
 Scenarios, for --scenario: long-pause, restarts-empty, clock-jumps, lost-reply, three-way-split, \

@@ -38,7 +38,7 @@ fn bad_arguments_give_78_and_name_the_fault() {
         assert_eq!(run.stdout, "", "{args:?}");
     }
     let server = quorlock_testkit::RedisServer::start();
-    for name in ["", &long] {
+    for name in ["", &long, ":quorlock:node", "a:quorlock:queue"] {
         let run = outcome(quorlock().args(["run", "--node", &server.url(), name, "--", "true"]));
         assert_eq!(run.code, Some(78), "{name:?}: {run:?}");
         let run = outcome(quorlock().args(["status", "--node", &server.url(), name]));

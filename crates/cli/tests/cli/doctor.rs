@@ -315,20 +315,20 @@ fn missing_rights_are_found_by_trying() {
         |rights: &str, code| examined(&mut redlock(&[url_of_user(&server, rights)]), code);
     let all = format!("{RIGHTS} {QUEUE_RIGHTS} ~*");
 
-    let found = of_user(&format!("{all} +publish &quorlock:inbox:* +config|get"), 0);
+    let found = of_user(&format!("{all} +publish &:quorlock:inbox:* +config|get"), 0);
     assert_eq!(found.0["severity"], "ok", "{:#}", found.0);
 
     // Without the right to ask for them, settings are not known, and that is not an error.
-    let found = of_user_in_redlock(&format!("{all} -time +publish &quorlock:inbox:*"), 0);
+    let found = of_user_in_redlock(&format!("{all} -time +publish &:quorlock:inbox:*"), 0);
     let (severity, text, _) = found.of(Some(0), "persistence");
     assert!(severity == "warn" && text.contains("may not ask"), "{text}");
     assert!(found.of(Some(0), "clock").1.contains("may not ask"), "{:#}", found.0);
     // But the strict dialect rests on the time.
-    let found = of_user(&format!("{all} -time +publish &quorlock:inbox:*"), 69);
+    let found = of_user(&format!("{all} -time +publish &:quorlock:inbox:*"), 69);
     let (severity, text, _) = found.of(Some(0), "usable");
     assert!(severity == "error" && text.contains("+time"), "{text}");
 
-    let found = of_user(&format!("{all} &quorlock:inbox:*"), 0);
+    let found = of_user(&format!("{all} &:quorlock:inbox:*"), 0);
     let (severity, text, remedy) = found.of(Some(0), "wake-up");
     assert!(severity == "warn" && text.contains("not told of their turn"), "{text}");
     assert!(remedy.unwrap().contains("+publish"), "{remedy:?}");

@@ -83,6 +83,24 @@ fn a_prefix_and_a_file_have_their_own_locks() {
     assert_eq!(list[0]["waiting"], 0, "a file keeps a queue, and nobody is in it");
 }
 
+/// Nor do keys that lie beside a lock become locks by what somebody has put there.
+#[test]
+fn what_no_name_can_be_is_not_listed() {
+    let nodes = Nodes::start(1);
+    let token = format!("ql:{}", "0".repeat(40));
+    for key in ["x", "a:quorlock:fence", ":quorlock:node"] {
+        nodes.0[0].command(&["SET", key, &token, "PX", "60000"]);
+    }
+    let names = |prefix: &str| -> Vec<Value> {
+        let args = ["--json", "--dialect", "redlock", "--prefix", prefix];
+        let list = outcome(nodes.quorlock("list").args(args));
+        parsed(&list).into_iter().map(|lock| lock["name"].clone()).collect()
+    };
+    assert_eq!(names(""), ["x"]);
+    assert_eq!(names("a:"), [] as [Value; 0]);
+    assert_eq!(names(":"), [] as [Value; 0]);
+}
+
 #[test]
 fn too_few_nodes_give_69() {
     let nodes = Nodes::start(3);

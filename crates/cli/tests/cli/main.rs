@@ -23,6 +23,7 @@ mod process;
 mod quarantine;
 mod redlock;
 mod reentry;
+mod rights;
 mod screen;
 mod scripts;
 mod secrets;

@@ -18,7 +18,7 @@ use crate::process::{Outcome, Running, outcome};
 const JOBS: [&str; 5] = ["report", "sync", "publish", "scheduler", "deploy.sh"];
 
 /// The blocks of code of one kind in a page, such as `sh`.
-fn blocks(page: &str, kind: &str) -> Vec<String> {
+pub(crate) fn blocks(page: &str, kind: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations").join(page);
     let text = fs::read_to_string(path).expect("the page");
     let mut blocks = Vec::new();

@@ -109,6 +109,41 @@ fn the_lease_counts_from_the_oldest_request_of_the_best_majority() {
 }
 
 #[test]
+fn a_message_counts_once_and_not_after_a_later_answer() {
+    let mut candidate = Candidate::of(3);
+    candidate.ask_all(1);
+    (0..3).for_each(|node| candidate.queued(node, 1));
+    assert!(candidate.rules.told(0, at(1), 1));
+    assert!(!candidate.rules.told(0, at(1), 2), "the same once more, with another number");
+    assert_eq!(candidate.rules.votes(), 1);
+    assert!(!candidate.rules.told(3, at(1), 1), "there is no such node");
+    // The record is another's now, for whatever reason.
+    candidate.ask_all(5);
+    (0..3).for_each(|node| candidate.queued(node, 5));
+    assert_eq!(candidate.rules.votes(), 0);
+    for (node, sent) in [(0, 1), (1, 1), (0, 4)] {
+        assert!(!candidate.rules.told(node, at(sent), 1), "{sent} from node {node}");
+    }
+    assert_eq!(candidate.rules.votes(), 0);
+    // The ticket of the later request has its own turn.
+    assert!(candidate.rules.told(0, at(5), 1) && candidate.rules.told(1, at(5), 1));
+    assert_eq!(candidate.step(6), won(5));
+}
+
+#[test]
+fn a_message_from_before_an_offer_does_not_count() {
+    let mut candidate = Candidate::of(3);
+    candidate.ask_all(1);
+    candidate.done(0, 1);
+    (1..3).for_each(|node| candidate.queued(node, 1));
+    candidate.ask(set(&[0]), true, 5);
+    assert!(!candidate.rules.told(0, at(1), 1));
+    assert_eq!(candidate.rules.votes(), 0);
+    assert!(candidate.rules.told(0, at(5), 1), "it has come back");
+    assert_eq!(candidate.rules.votes(), 1);
+}
+
+#[test]
 fn what_is_about_to_end_is_renewed_first_and_once() {
     let mut candidate = Candidate::of(3);
     candidate.ask_all(0);

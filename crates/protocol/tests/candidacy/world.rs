@@ -709,7 +709,9 @@ impl World {
             Mistake::FromBeforeYield => sent.max(standing.yielded_at[node]),
             Mistake::FromLatestRequest => sent.max(standing.asked_at[node]),
         };
-        standing.rules.granted(node, sent, 1);
+        if !standing.rules.told(node, sent, 1) {
+            return;
+        }
         if standing.rules.votes() < enough {
             self.look_soon(client);
         } else {

@@ -11,11 +11,13 @@ use crate::name::Name;
 use crate::node::{
     Answer, Failure, Grant, Proposal, Queued, Request, Round, Ticket, TicketNumber, Verb,
 };
-use crate::runtime::random_u64;
+use crate::runtime::{random_u64, wall_us};
 use crate::token::Token;
 use crate::watchdog::{Alarm, Place};
 use crate::wish::Wish;
-use quorlock_protocol::{self as protocol, Defeat, Moment, NodeSet, Number, Queueing, Step};
+use quorlock_protocol::{
+    self as protocol, Defeat, Moment, NodeSet, Number, Queueing, Step, plausible,
+};
 
 /// A ticket that outlives its client is gone after three TTLs, and the record that it may have been
 /// granted in its last moment one later.
@@ -55,6 +57,8 @@ struct State {
     retries: u8,
     /// How many of this process may have it one after another. Here, where it takes no room.
     turns: u16,
+    /// The lowest number that it has asked for: no node grants it with a lower one.
+    proposed: u64,
     said: Said,
     waker: Option<Waker>,
 }
@@ -137,6 +141,7 @@ impl Candidacy {
                 others: false,
                 retries: 0,
                 turns: wish.turns(core.settings.local_turns),
+                proposed: u64::MAX,
                 said: Said::default(),
                 waker: None,
             }),
@@ -227,14 +232,20 @@ impl Candidacy {
         }
     }
 
-    /// `node` has sent word of a grant.
+    /// `node` has sent word of a grant, with the secret of the request that it names.
     pub(crate) fn told(self: &Arc<Self>, node: usize, grant: Grant) {
         {
             let mut state = locked(&self.state);
             if !state.phase.is_standing() {
                 return;
             }
-            state.standing.granted(node, grant.sent, grant.number);
+            let likely = grant.number >= state.proposed
+                && plausible(grant.number, wall_us(&*self.core.runtime));
+            if !likely || !state.standing.told(node, grant.sent, grant.number) {
+                let node = self.core.label(node);
+                tracing::debug!(node, "a message of a grant that cannot be, or counts already");
+                return;
+            }
             state.others |= grant.others;
             state.said.forget(node);
             if state.standing.votes() < self.core.quorum.enough() {
@@ -299,6 +310,7 @@ impl Candidacy {
             // those that are there, whatever the time of day is thought to be.
             let number = number.map_or(TicketNumber::New(wall_us), TicketNumber::Agreed);
             let proposal = self.core.proposal(wall_us, state.turns);
+            state.proposed = state.proposed.min(proposal.map_or(0, Proposal::last));
             let candidacy = Arc::clone(self);
             Arc::new(Ask { candidacy, stamp, sent, number, yielding, proposal })
         };
@@ -480,10 +492,12 @@ struct Ask {
 }
 
 impl Round for Ask {
-    fn request(&self, _node: usize) -> Request<'_> {
+    fn request(&self, node: usize) -> Request<'_> {
         let Candidacy { core, name, token, waiter, .. } = &*self.candidacy;
         let Self { stamp: Stamp { sent, wall_us }, number, yielding, proposal, .. } = *self;
-        let ticket = Ticket { client: core.client, waiter: *waiter, number, sent: self.sent };
+        let secret = core.secrets.of(node, *waiter, self.sent);
+        let (client, waiter) = (core.client, *waiter);
+        let ticket = Ticket { client, waiter, secret, number, sent: self.sent };
         let ttl = self.candidacy.ttl();
         let verb = Verb::Wait { token, ttl, ticket, yielding, proposal };
         Request { name, sent, wall_us, verb }
@@ -505,6 +519,6 @@ mod tests {
     /// There may be many of them.
     #[test]
     fn a_waiter_is_small() {
-        assert!(size_of::<Candidacy>() <= 208, "{}", size_of::<Candidacy>());
+        assert!(size_of::<Candidacy>() <= 216, "{}", size_of::<Candidacy>());
     }
 }

@@ -15,7 +15,7 @@ use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
     Answer, Call, ClientId, Failure, FailureKind, Grant, Inbox, Node, Proposal, Request, Round,
-    Setting, Ticket, TicketNumber, Verb,
+    Secret, Setting, Ticket, TicketNumber, Verb,
 };
 use crate::runtime::{Moment, random_u64, wall_us};
 use crate::token::Token;
@@ -45,7 +45,7 @@ pub(super) async fn run(
             return None;
         }
     };
-    let ears = Arc::new(Ears::default());
+    let ears = Arc::new(Ears::new(Secret::random(&*setting.runtime)));
     let inbox = Arc::downgrade(&ears);
     node.listen(setting.client, 0, inbox);
     let ready = within(setting, setting.settings.connect_limit, node.ready()).await;
@@ -68,7 +68,7 @@ pub(super) async fn run(
     }
     let a = Token::random(&*setting.runtime);
     let b = Token::random(&*setting.runtime);
-    let trial = Trial { node: &**node, setting, name: &name };
+    let trial = Trial { node: &**node, setting, name: &name, secret: ears.secret };
     trial.steps(examination, &a, &b, &ears, untold).await;
     // Whatever went wrong: nothing is to be left.
     for token in [&b, &a] {
@@ -81,6 +81,8 @@ struct Trial<'a> {
     node: &'a dyn Node,
     setting: &'a Setting,
     name: &'a Name,
+    /// Of the ticket.
+    secret: Secret,
 }
 
 impl Trial<'_> {
@@ -152,6 +154,7 @@ impl Trial<'_> {
             wish,
             ttl: setting.settings.ttl,
             client: setting.client,
+            secret: self.secret,
             answer: Slot::default(),
         });
         let round = Arc::clone(&question) as Arc<dyn Round>;
@@ -251,6 +254,7 @@ struct Question {
     wish: Wish,
     ttl: Duration,
     client: ClientId,
+    secret: Secret,
     answer: Slot<Answer>,
 }
 
@@ -262,8 +266,8 @@ impl Round for Question {
             Wish::Extend => Verb::Extend { token, ttl, heal: None, participant: None },
             Wish::Inspect => Verb::Inspect,
             Wish::Wait => {
-                let number = TicketNumber::New(1);
-                let ticket = Ticket { client: self.client, waiter: 1, number, sent: self.sent };
+                let (client, secret, number) = (self.client, self.secret, TicketNumber::New(1));
+                let ticket = Ticket { client, waiter: 1, secret, number, sent: self.sent };
                 Verb::Wait { token, ttl, ticket, yielding: false, proposal: self.proposal }
             }
             Wish::Release => {
@@ -284,18 +288,27 @@ impl Round for Question {
 }
 
 /// Hears of the grant.
-#[derive(Debug, Default)]
-struct Ears(Slot<()>);
+#[derive(Debug)]
+struct Ears {
+    secret: Secret,
+    granted: Slot<()>,
+}
 
 impl Ears {
+    fn new(secret: Secret) -> Self {
+        Self { secret, granted: Slot::default() }
+    }
+
     async fn heard(&self) {
-        self.0.taken().await;
+        self.granted.taken().await;
     }
 }
 
 impl Inbox for Ears {
-    fn granted(&self, _node: usize, _grant: Grant) {
-        self.0.put(());
+    fn granted(&self, _node: usize, grant: Grant) {
+        if grant.secret == self.secret {
+            self.granted.put(());
+        }
     }
 
     fn interrupted(&self, _node: usize) {}

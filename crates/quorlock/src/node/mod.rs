@@ -28,6 +28,7 @@ pub mod sqlite;
 mod failure;
 mod members;
 mod participants;
+mod secret;
 mod seen;
 mod servers;
 mod url;
@@ -38,6 +39,8 @@ use std::time::Duration;
 
 pub use failure::{Failure, FailureKind};
 pub use members::{ClosedFor, Mark, Marker, MarkerState, Members, Writes};
+pub use secret::Secret;
+pub(crate) use secret::Secrets;
 pub(crate) use seen::noted;
 pub use seen::{Listed, MAX_NOTED_BYTES, Seen};
 pub(crate) use url::{Setting, examine, forget, init, member, open_with};
@@ -80,6 +83,8 @@ pub trait Node: Send + Sync + fmt::Debug {
 }
 
 /// Takes in what nodes say without being asked.
+///
+/// Anybody may have said it. Whoever takes it in compares the secret.
 pub trait Inbox: Send + Sync {
     /// `node` has passed the record of a lock on to a ticket.
     fn granted(&self, node: usize, grant: Grant);
@@ -98,6 +103,8 @@ pub struct Grant {
     pub waiter: u64,
     /// [`Ticket::sent`] of the latest request with this ticket that the node had seen by then.
     pub sent: Moment,
+    /// The secret that came with that request.
+    pub secret: Secret,
     /// Whether others are left in the queue.
     pub others: bool,
     /// The last number of its block, see [`Answer::Granted`].
@@ -146,6 +153,8 @@ pub struct Ticket {
     pub client: ClientId,
     /// What tells this ticket from others of that client.
     pub waiter: u64,
+    /// What a message of a grant has to repeat. Another one with each request.
+    pub secret: Secret,
     /// Where it stands.
     pub number: TicketNumber,
     /// What [`Grant::sent`] repeats: when the request with it was sent, by the clock of its lease. It

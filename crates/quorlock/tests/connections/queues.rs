@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use quorlock::node::TicketNumber::{Agreed, New};
-use quorlock::node::{self, Answer, ClientId, FailureKind};
+use quorlock::node::{self, Answer, ClientId, FailureKind, Secret};
 use quorlock::runtime::{Moment, Runtime, TokioRuntime};
 use quorlock::{Dialect, Settings};
 use quorlock_testkit::conformance::{Client, Waiter, Word, owner};
@@ -97,7 +97,8 @@ async fn word_repeats_the_time_of_sending_to_its_last_digit() {
         let asked = second.owner().wait_sent_at(sent, client.node(), LONG, second.ticket(New(1)));
         asked.queued().await;
         assert!(first.release().await);
-        assert_eq!(client.words().await, [Word { waiter: u64::MAX, sent }]);
+        assert_eq!(client.words().await, [second.word_for(&asked)]);
+        assert_eq!(asked.sent(), sent);
     }
 }
 
@@ -153,12 +154,15 @@ async fn word_that_comes_right_behind_the_greeting_is_heard() {
     });
     let (_, client) = unconnected(&format!("redis://{addr}"), Dialect::Redlock, "");
     client.node().ready().await.expect("it greets");
-    let word = |waiter, sent| Word { waiter, sent: Moment::from_nanos(sent) };
+    let secret = Secret::parse(SECRET.as_bytes()).expect("a secret");
+    let word = |waiter, sent| Word { waiter, sent: Moment::from_nanos(sent), secret };
     // Nothing more is said until the client asks for something.
     eventually("heard", async || client.heard() == [word(7, 8)]).await;
     assert_eq!(client.words().await, [word(9, 1_011)]);
     assert_eq!(client.numbers(), [5, 6]);
 }
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 fn answer_and_tell(client: &mut TcpStream) {
     let mut said = Vec::new();
@@ -172,10 +176,10 @@ fn answer_and_tell(client: &mut TcpStream) {
     };
     let message =
         |text: &str| format!(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n{text}\r\n", text.len());
-    let whole = message("7 8 0 5");
-    let halves = message("9 1011 1 6");
+    let whole = message(&format!("{:016x}{SECRET} 8 0 5", 7));
+    let halves = message(&format!("{:016x}{SECRET} 1011 1 6", 9));
     let (first, second) = halves.split_at(halves.len() - 4);
-    until(client, b"quorlock:inbox:");
+    until(client, b":quorlock:inbox:");
     let greeting = "%2\r\n$2\r\nid\r\n:7\r\n$4\r\nrole\r\n$6\r\nmaster\r\n+OK\r\n\
                     $11\r\nrun_id:fake\r\n+\r\n+\r\n+\r\n+\r\n+\r\n+\r\n:1\r\n";
     let subscribed = ">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
@@ -199,8 +203,8 @@ async fn messages_that_make_no_sense_are_ignored_and_not_shown() {
         let first = holder.waiter("noise", 1);
         assert!(first.wait(New(1), LONG).is_done().await);
         let token = String::from_utf8(first.owner().token().text().to_vec()).expect("text");
-        for message in ["", "1 2 0", "x y 0 4", "1 2 3 4 5", &token, &format!("1 {token} 0 4")] {
-            let heard = server.command(&["PUBLISH", &format!("quorlock:inbox:{id}"), message]);
+        for message in ["", "1 2 0", "x y 0 4", "1 2 3 4", &token, &format!("1 {token} 0 4")] {
+            let heard = server.command(&["PUBLISH", &format!(":quorlock:inbox:{id}"), message]);
             assert_eq!(heard, Reply::Int(1));
         }
         assert_eq!(waiter.words().await, []);
@@ -227,10 +231,11 @@ async fn nothing_that_is_said_about_a_queue_shows_a_token() {
         let tokens = [first.owner().token().text(), second.owner().token().text()];
         let mut said = logs.lines();
         said.push(format!("{queued:?} {probe:?} {first:?} {:?}", waiter.node()));
+        let secret = probe.ticket().expect("a ticket").secret.text();
         for said in said {
-            for token in &tokens {
-                let token = String::from_utf8_lossy(token);
-                assert!(!said.contains(&*token), "{said}");
+            for secret in [&tokens[0][..], &tokens[1][..], &secret[..]] {
+                let secret = String::from_utf8_lossy(secret);
+                assert!(!said.contains(&*secret), "{said}");
             }
         }
     }

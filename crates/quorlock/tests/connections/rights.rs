@@ -58,7 +58,7 @@ async fn whoever_may_not_listen_asks_again_instead() {
         eventually("back", async || deaf.interruptions() == 1).await;
         let warnings = || logs.lines().into_iter().filter(|line| line.contains("word of grants"));
         assert_eq!(warnings().count(), 1, "once is enough: {:?}", logs.lines());
-        assert!(logs.warns_of("&quorlock:inbox:*"), "{:?}", logs.lines());
+        assert!(logs.warns_of("&:quorlock:inbox:*"), "{:?}", logs.lines());
     }
 }
 
@@ -98,7 +98,7 @@ async fn locks_and_releases(server: &RedisServer, url: &str, dialect: Dialect, p
 
     let (kind, why) = failure(&limited.waiter("plain", 1)).await;
     assert_eq!(kind, FailureKind::Unfit, "{why}");
-    assert!(why.contains("+zadd") && why.contains("&quorlock:inbox:*"), "{why}");
+    assert!(why.contains("+zadd") && why.contains("&:quorlock:inbox:*"), "{why}");
     assert!(waiter.release().await);
     assert_eq!(server.kept(), 0);
 }

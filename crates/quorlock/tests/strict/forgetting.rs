@@ -57,6 +57,14 @@ async fn emptied_while_it_runs() {
     is_told_apart(|server| server, |_| {}, flush).await;
 }
 
+#[tokio::test]
+async fn swapped_for_a_database_without_locks() {
+    let swap = |server: &RedisServer, ()| {
+        assert_eq!(server.command(&["SWAPDB", "0", "1"]), Reply::Simple("OK".into()));
+    };
+    is_told_apart(|server| server, |_| {}, swap).await;
+}
+
 /// It comes back with the mark of its former start, which alone would prove nothing.
 #[tokio::test]
 async fn started_from_a_file_that_lacks_its_end() {
@@ -120,4 +128,20 @@ async fn it_votes_again_once_all_that_it_may_have_granted_has_ended() {
     eventually("a majority", async || second.try_lock(NAME).await.is_ok()).await;
     let status = second.inspect(NAME).await.expect("a status");
     assert!(status.nodes.iter().all(|node| node.quarantine.is_none()), "{status:?}");
+}
+
+/// Another set has its locks there, by the address with the other number.
+#[tokio::test]
+async fn swapped_for_a_database_with_locks_of_its_own() {
+    let world = World::new(Dialect::Strict).await;
+    let others = world.urls().into_iter().map(|url| format!("{url}/1"));
+    let builder = world.builder().trust_new_nodes(true).nodes(others);
+    let other = builder.connect().await.expect("servers that are up");
+    eventually("a lock", async || other.try_lock(NAME).await.is_ok()).await;
+    let (first, second) = (world.holder_of_two().await, world.client().await);
+    for server in &world.servers {
+        assert_eq!(server.command(&["SWAPDB", "0", "1"]), Reply::Simple("OK".into()));
+    }
+    let error = second.try_lock(NAME).await.expect_err("no votes for another set");
+    assert!(first.guard.is_held() && error.to_string().contains("/1"), "{error}");
 }

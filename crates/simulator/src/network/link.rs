@@ -4,7 +4,7 @@
 //! a failure when it breaks, releases that are owed and sent again, word of an interruption after each
 //! reconnection, and a time limit after which a round does not wait for a call any longer.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use quorlock::node::memory::MemoryNode;
 use quorlock::node::{
-    Answer, Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Members, Node, Verb,
+    Answer, Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Members, Node, Secret, Verb,
 };
 use quorlock::runtime::{BoxFuture, Moment};
 use quorlock::{Carries, Drift};
@@ -62,6 +62,8 @@ struct LinkState {
     closing: bool,
     listener: Option<(ClientId, usize, Weak<dyn Inbox>)>,
     wakers: Vec<Waker>,
+    /// The latest request of each waiter, if the secrets of messages are not compared.
+    tickets: BTreeMap<u64, (Moment, Secret)>,
     /// When the world will look at this again, at the latest.
     looks_at: u64,
 }
@@ -116,6 +118,7 @@ impl Link {
                 closing: false,
                 listener: None,
                 wakers: Vec::new(),
+                tickets: BTreeMap::new(),
                 looks_at: u64::MAX,
             }),
         });
@@ -217,6 +220,11 @@ impl Link {
         {
             *heal = heal.or(Some(asked.wall_us));
         }
+        if self.planted(Planted::SecretUnchecked)
+            && let AskedVerb::Wait { ticket, .. } = asked.verb
+        {
+            state.tickets.insert(ticket.waiter, (ticket.sent, ticket.secret));
+        }
         let mut world = self.world.state();
         let at = world.now_of(self.process);
         waiting.number = world.request(conn, at, asked);
@@ -249,7 +257,12 @@ impl Link {
                     return;
                 }
                 if self.planted(Planted::GrantFromArrival) {
-                    grant.sent = self.now();
+                    // What it says is proven by its secret: the client's clock is set back instead.
+                    let took = self.now().since(grant.sent);
+                    self.world.state().set_back(self.process, took);
+                }
+                if let Some((sent, secret)) = self.state().tickets.get(&grant.waiter).copied() {
+                    (grant.sent, grant.secret) = (sent, secret);
                 }
                 if let Some((node, inbox)) = self.listener() {
                     inbox.granted(node, grant);

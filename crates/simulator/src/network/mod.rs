@@ -11,15 +11,15 @@
 
 mod link;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use quorlock::node::{ClientId, Grant};
+use quorlock::node::{ClientId, Grant, Secret};
 
 use crate::nodes::{Asked, Execution, Served, digest_of, number_of, reply};
 use crate::random::Random;
 use crate::trace::{Executed, What};
-use crate::world::{Event, State};
+use crate::world::{Event, State, WALL_START};
 pub(crate) use link::{Link, SimulatedNode};
 
 pub(crate) type ConnId = u32;
@@ -91,7 +91,12 @@ pub(crate) struct Network {
     kills: bool,
     /// For what happens to connections that are given up.
     random: Random,
+    /// The latest messages of grants, as somebody who listens has them.
+    overheard: VecDeque<(ClientId, Grant)>,
 }
+
+/// So many messages somebody who listens remembers.
+const OVERHEARD: usize = 32;
 
 impl Network {
     pub(crate) fn new(seed: u64, processes: usize, nodes: usize) -> Self {
@@ -105,7 +110,8 @@ impl Network {
         // Not every user has the right to it.
         let kills = random.percent(75);
         let paths = paths.collect();
-        Self { paths, conns: BTreeMap::new(), next_conn: 1, next_request: 1, kills, random }
+        let (conns, overheard) = (BTreeMap::new(), VecDeque::new());
+        Self { paths, conns, next_conn: 1, next_request: 1, kills, random, overheard }
     }
 
     pub(crate) fn path(&mut self, process: usize, node: usize) -> &mut Path {
@@ -115,6 +121,13 @@ impl Network {
     /// How many connections servers believe to have.
     pub(crate) fn open(&self) -> usize {
         self.conns.values().filter(|conn| conn.server_open).count()
+    }
+
+    fn overhear(&mut self, client: ClientId, grant: Grant) {
+        self.overheard.push_back((client, grant));
+        if self.overheard.len() > OVERHEARD {
+            self.overheard.pop_front();
+        }
     }
 
     /// The connections of a node.
@@ -271,6 +284,7 @@ impl State {
         self.note(now, What::Executed(executed));
         self.send_down(id, Down::Reply { number, served });
         for (client, grant) in said {
+            self.network.overhear(client, grant);
             let conns = self.network.conns.iter();
             let to: Vec<_> =
                 conns.filter(|(_, conn)| listens(conn, client)).map(|(id, _)| *id).collect();
@@ -278,6 +292,31 @@ impl State {
                 let to = self.network.conns.get(&id).map_or(0, |conn| conn.process);
                 self.note(now, What::Word { node: node as u8, process: to as u8 });
                 self.send_down(id, Down::Word(grant));
+            }
+        }
+    }
+
+    /// Sends a process messages of grants in the name of all its servers, by somebody who knows everything
+    /// but the secrets of messages that were not sent yet: for each of its tickets one of his own making,
+    /// and all that he has overheard, as they were and with another number.
+    pub(crate) fn forge(&mut self, process: usize) {
+        let now = self.now;
+        let conns = self.network.conns.iter();
+        let open = conns.filter(|(_, conn)| conn.process == process && conn.server_open);
+        let open: Vec<_> = open.filter_map(|(id, conn)| Some((*id, conn.listener?))).collect();
+        let number = (WALL_START + now) / 1_000 + 1_000_000;
+        for (id, client) in open {
+            let tickets = self.servers.iter().flat_map(|server| server.tickets(client));
+            let tickets: BTreeSet<_> = tickets.map(|it| (it.waiter, it.sent)).collect();
+            let guess = Secret::parse(&[b'0'; Secret::TEXT_BYTES]);
+            let made = tickets.into_iter().filter_map(|(waiter, sent)| {
+                Some(Grant { waiter, sent, secret: guess?, others: false, number })
+            });
+            let heard = self.network.overheard.iter().filter(|(to, _)| *to == client);
+            let heard = heard.flat_map(|(_, grant)| [*grant, Grant { number, ..*grant }]);
+            let messages: Vec<_> = made.chain(heard).collect();
+            for message in messages {
+                self.send_down(id, Down::Word(message));
             }
         }
     }

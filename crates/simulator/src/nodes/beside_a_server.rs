@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorlock::node::{
     Answer, Call, ClientId, Failure, FailureKind, Grant, Holder, Inbox, Mark, MarkerState, Node,
-    ParticipantId, Proposal, Record, Request, Round, Ticket, TicketNumber, Verb, Writes, open,
+    ParticipantId, Proposal, Record, Request, Round, Secret, Ticket, TicketNumber, Verb, Writes,
+    open,
 };
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Name, Settings, Token};
@@ -175,7 +176,8 @@ impl Pair {
                 AskedVerb::Extend { token, ttl, heal, participant }
             }
             9..14 => {
-                let ticket = Ticket { client, waiter: who, number, sent: self.runtime.now() };
+                let (secret, sent) = (Secret::random(&*self.runtime), self.runtime.now());
+                let ticket = Ticket { client, waiter: who, secret, number, sent };
                 AskedVerb::Wait { token, ttl, ticket, yielding: random.percent(30), proposal }
             }
             14..18 => AskedVerb::Release { token, next: least, participant },

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::Token;
-use quorlock::node::{Answer, ClientId, Grant, Marker};
+use quorlock::node::{Answer, ClientId, Grant, Marker, Ticket};
 
 use crate::clock::Clock;
 use crate::planted::Planted;
@@ -224,6 +224,14 @@ impl Server {
                 }
             }
         };
+    }
+
+    /// The tickets of a client.
+    pub(crate) fn tickets(&self, client: ClientId) -> Vec<Ticket> {
+        match &self.data {
+            Data::Redlock(keys) => keys.tickets(client),
+            Data::Strict(keys) => keys.tickets(client),
+        }
     }
 
     /// How many records and queues count at a true time.

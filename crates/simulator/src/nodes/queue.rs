@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use quorlock::node::{Grant, Proposal, Ticket, TicketNumber};
+use quorlock::node::{ClientId, Grant, Proposal, Ticket, TicketNumber};
 use quorlock::runtime::Moment;
 
 use super::Script;
@@ -92,8 +92,8 @@ impl<R: Records> Keys<R> {
             let (ttl_ms, seen_us) = (waiter.ttl_ms, Some(waiter.seen_us));
             let taking = Taking { ttl_ms, proposal, least: next, seen_us };
             let number = self.records.take(name, &token, taking, script);
-            let Ticket { client, waiter: ticket, .. } = waiter.ticket;
-            let grant = Grant { waiter: ticket, sent: waiter.sent, others, number };
+            let (Ticket { client, waiter, secret, .. }, sent) = (waiter.ticket, waiter.sent);
+            let grant = Grant { waiter, secret, sent, others, number };
             if script.publish(client, grant) {
                 return Turn::Another;
             }
@@ -107,6 +107,12 @@ impl<R: Records> Keys<R> {
             return self.records.drop(name, script);
         }
         while self.pass_on(name, me, next, script) == Turn::Mine {}
+    }
+
+    /// The tickets of a client.
+    pub(super) fn tickets(&self, client: ClientId) -> Vec<Ticket> {
+        let waiters = self.queues.values().flat_map(|queue| queue.places.values());
+        waiters.map(|waiter| waiter.ticket).filter(|ticket| ticket.client == client).collect()
     }
 
     pub(super) fn leave(&mut self, name: &[u8], me: &[u8]) {

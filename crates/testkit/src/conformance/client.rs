@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quorlock::node::{ClientId, Grant, Inbox, Node, Record, Ticket, TicketNumber};
+use quorlock::node::{ClientId, Grant, Inbox, Node, Record, Secret, Ticket, TicketNumber};
 use quorlock::runtime::{Moment, TokioRuntime};
 
 use super::Backend;
@@ -27,6 +27,8 @@ pub struct Word {
     pub waiter: u64,
     /// What is said of when it was asked for.
     pub sent: Moment,
+    /// What is to prove that it is the node who says so.
+    pub secret: Secret,
 }
 
 #[derive(Default)]
@@ -159,23 +161,28 @@ impl Waiter<'_> {
     }
 
     /// The word that the grant of what `probe` asked for would give.
+    ///
+    /// # Panics
+    /// If it asked for no place in a queue.
     #[must_use]
     pub fn word_for(&self, probe: &Probe) -> Word {
-        Word { waiter: self.waiter, sent: probe.sent() }
+        let Ticket { waiter, secret, .. } = probe.ticket().expect("a ticket");
+        Word { waiter, sent: probe.sent(), secret }
     }
 
-    /// A place in the queue of that number. Who asks for it says when.
+    /// A place in the queue of that number, with a secret of its own. Who asks for it says when.
     #[must_use]
     pub fn ticket(&self, number: TicketNumber) -> Ticket {
-        let sent = Moment::default();
-        Ticket { client: self.client.id, waiter: self.waiter, number, sent }
+        let (secret, sent) = (Secret::random(&TokioRuntime::current()), Moment::default());
+        Ticket { client: self.client.id, waiter: self.waiter, secret, number, sent }
     }
 }
 
 impl Inbox for Heard {
     fn granted(&self, node: usize, grant: Grant) {
         assert_eq!(node, NODE, "another node's number");
-        locked(&self.words).push(Word { waiter: grant.waiter, sent: grant.sent });
+        let Grant { waiter, sent, secret, .. } = grant;
+        locked(&self.words).push(Word { waiter, sent, secret });
         locked(&self.others).push(grant.others);
         locked(&self.numbers).push(grant.number);
         let then = locked(&self.then).take();

@@ -275,6 +275,15 @@ impl Probe {
         self.sent
     }
 
+    /// The ticket that it asked with, if it asked for a place in a queue.
+    #[must_use]
+    pub fn ticket(&self) -> Option<Ticket> {
+        match self.ask {
+            Ask::Wait { ticket, .. } => Some(ticket),
+            _ => None,
+        }
+    }
+
     /// Our place in the queue.
     ///
     /// # Panics

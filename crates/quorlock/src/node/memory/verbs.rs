@@ -7,8 +7,8 @@ use super::{Kept, Noted, Numbered, Records, Word};
 use crate::name::Name;
 use crate::node::participants::{Left, Participants};
 use crate::node::{
-    Answer, Grant, Holder, Listed, ParticipantId, Proposal, Queued, Record, Request, Seen, Verb,
-    noted,
+    Answer, Grant, Holder, Listed, ParticipantId, Proposal, Queued, Record, Request, Seen, Ticket,
+    Verb, noted,
 };
 use crate::runtime::Moment;
 use crate::token::Token;
@@ -218,10 +218,10 @@ impl Records {
                 continue;
             };
             let others = queue.is_live(now);
-            let (waiter, sent) = (place.ticket.waiter, place.ticket.sent);
+            let Ticket { waiter, secret, sent, .. } = place.ticket;
             let proposal = place.proposal.map(|wanted| wanted.at_least(next));
             let number = self.give_number(name, proposal, now);
-            let word = Word { node, inbox, grant: Grant { waiter, sent, others, number } };
+            let word = Word { node, inbox, grant: Grant { waiter, secret, sent, others, number } };
             // Whoever passes it on may have read the clock before the new holder did: the record
             // must last as long as the holder believes.
             self.store(name, &token, now, now.max(place.sent).after(place.ttl));
@@ -313,7 +313,7 @@ mod tests {
     use super::super::Listener;
     use super::*;
     use crate::name::Name;
-    use crate::node::{ClientId, Inbox, Ticket, TicketNumber};
+    use crate::node::{ClientId, Inbox, Secret, TicketNumber};
     use crate::runtime::TokioRuntime;
 
     struct Deaf;
@@ -339,13 +339,14 @@ mod tests {
 
     impl Node {
         fn new() -> Self {
-            let client = ClientId::random(&TokioRuntime::current());
+            let runtime = TokioRuntime::current();
+            let client = ClientId::random(&runtime);
             let inbox = Arc::new(Deaf);
             let mut records = Records::default();
             let listener = Listener { node: 0, inbox: Arc::downgrade(&inbox) as Weak<dyn Inbox> };
             records.listeners.insert(client, listener);
-            let ticket =
-                Ticket { client, waiter: 1, number: TicketNumber::New(1), sent: second(0) };
+            let (secret, number) = (Secret::random(&runtime), TicketNumber::New(1));
+            let ticket = Ticket { client, waiter: 1, secret, number, sent: second(0) };
             Self { records, name: Name::new("n").unwrap(), ticket, inbox: Some(inbox) }
         }
 

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use super::address::Address;
 use super::error::{SHOWN, rejected};
 use super::framing::Framing;
-use super::inbox;
 use super::resp::{Command, Refused, Value};
 use super::shortcut::Shortcut;
 use super::stream::{self, ReadHalf, WriteHalf};
 use super::tls::Tls;
-use crate::node::{ClientId, Failure, FailureKind};
+use crate::node::{Failure, FailureKind};
 use crate::text::harmless;
 
 /// The first version of Redis that has all that is needed.
@@ -35,6 +34,8 @@ pub(super) struct Demands {
     /// The key of the marker in the `strict` dialect, in which nothing may be thrown away for want of
     /// memory.
     pub(super) marker: Option<Vec<u8>>,
+    /// Where messages for this client arrive.
+    pub(super) channel: Vec<u8>,
 }
 
 /// Reads the marker, and tells whether the server runs scripts.
@@ -67,7 +68,6 @@ pub(super) struct Connected {
 /// this one.
 pub(super) async fn connect(
     address: &Address,
-    client: ClientId,
     demands: &Demands,
     predecessor: Option<&Predecessor>,
 ) -> Result<Connected, Failure> {
@@ -81,8 +81,7 @@ pub(super) async fn connect(
     }
     let marker = demands.marker.as_deref().unwrap_or_default();
     Command::new(&mut greeting, 4).arg(b"EVAL").arg(LOOK).number(0).arg(marker);
-    let channel = inbox::channel(client);
-    Command::new(&mut greeting, 2).arg(b"SUBSCRIBE").arg(channel.as_bytes());
+    Command::new(&mut greeting, 2).arg(b"SUBSCRIBE").arg(&demands.channel);
     wire.send(&greeting).await?;
 
     let (client_id, role) = wire.reply(|hello| identity(&hello)).await??;

@@ -102,7 +102,7 @@ async fn attempt(
                 format!("no greeting within {limit:?}; is it up, is the address right{tls}?");
             return Err(Failure::new(FailureKind::Unreachable, text));
         }
-        connected = connect(address, setting.client, demands, predecessor) => connected?,
+        connected = connect(address, demands, predecessor) => connected?,
     };
     if let Err(other) = setting.servers.claim(&connected.run_id, address.index, &address.label) {
         let text = format!("is the same server as {other}");

@@ -32,11 +32,11 @@ pub(super) fn rejected(error: &[u8]) -> Failure {
             FailureKind::Unfit,
             "give the user these rights: +hello +info +client|kill +select +set +setrange +get +del +pttl \
              +pexpire +type +time +eval +evalsha +script|load, for waiting in turn also +subscribe \
-             +publish +zadd +zcard +zrange +zscore +zpopmin +zrem +hset +hget +hdel &quorlock:inbox:*, for \
+             +publish +zadd +zcard +zrange +zscore +zpopmin +zrem +hset +hget +hdel &:quorlock:inbox:*, for \
              lists +scan +getrange, for a faster release +delifeq with Valkey 9 or +delex with Redis 8.4, and \
              the keys of the locks with all that start like them, as in ~NAME*; \
-             in the strict dialect also the mark of the server, ~:quorlock:set or with the prefix \
-             before it, as in ~PREFIX:quorlock:set",
+             in the strict dialect also the mark of the server, ~:quorlock:set, where a prefix stands before \
+             all of these, as in ~PREFIX:quorlock:set and &PREFIX:quorlock:inbox:*",
         ),
         "READONLY" => (FailureKind::Unfit, "it is a replica; name its primary instead"),
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => {

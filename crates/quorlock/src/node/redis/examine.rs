@@ -22,8 +22,8 @@ use crate::{Dialect, Error};
 const SAMPLES: usize = 7;
 
 const UNTOLD: Untold = Untold::Wrong(
-    "give the user +subscribe, +publish and &quorlock:inbox:*, and let nothing between here and the \
-     server drop messages",
+    "give the user +subscribe, +publish and &:quorlock:inbox:* (with a prefix, &PREFIX:quorlock:inbox:*), \
+     and let nothing between here and the server drop messages",
 );
 
 /// Looks a server over.

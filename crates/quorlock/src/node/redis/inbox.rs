@@ -4,15 +4,34 @@ use std::sync::{Mutex, Weak};
 
 use super::resp::Value;
 use crate::locked::locked;
-use crate::node::{ClientId, Grant, Inbox};
+use crate::node::{ClientId, Grant, Inbox, Secret, Ticket};
 use crate::runtime::Moment;
+use crate::token::{read_hex, write_hex};
 
-/// Before the id of a client: the channel on which it is told. The scripts know it too.
-const CHANNEL: &str = "quorlock:inbox:";
+/// Between the prefix of all keys and the id of a client: the channel on which it is told.
+const CHANNEL: &[u8] = b":quorlock:inbox:";
 
-/// The channel of a client.
-pub(super) fn channel(client: ClientId) -> String {
-    format!("{CHANNEL}{client}")
+/// The channel of a client. It starts as the keys do, so that a user who is limited to a prefix hears and
+/// tells nobody else.
+pub(super) fn channel(prefix: &[u8], client: ClientId) -> Vec<u8> {
+    [prefix, CHANNEL, client.to_string().as_bytes()].concat()
+}
+
+/// The hexadecimal digits of a waiter.
+const WAITER_BYTES: usize = 16;
+
+/// How a ticket is named on the server, and in a message: its waiter, and the secret of the request.
+pub(super) fn named(ticket: &Ticket) -> [u8; WAITER_BYTES + Secret::TEXT_BYTES] {
+    let mut named = [0; WAITER_BYTES + Secret::TEXT_BYTES];
+    let (waiter, secret) = named.split_at_mut(WAITER_BYTES);
+    write_hex(&ticket.waiter.to_be_bytes(), waiter);
+    secret.copy_from_slice(&ticket.secret.text());
+    named
+}
+
+fn parse_named(text: &str) -> Option<(u64, Secret)> {
+    let (waiter, secret) = text.as_bytes().split_at_checked(WAITER_BYTES)?;
+    Some((u64::from_be_bytes(read_hex(waiter)?), Secret::parse(secret)?))
 }
 
 /// Where word of grants goes.
@@ -66,55 +85,79 @@ pub(super) fn read(parts: &[Value<'_>]) -> Result<Option<Grant>, Malformed> {
     let [Value::Bulk(b"message"), _, text] = parts else { return Ok(None) };
     let Value::Bulk(text) = text else { return Err(Malformed) };
     let text = std::str::from_utf8(text).map_err(|_| Malformed)?;
-    let mut numbers = text.split(' ').map(|digits| digits.parse().map_err(|_| Malformed));
+    let (named, rest) = text.split_once(' ').ok_or(Malformed)?;
+    let (waiter, secret) = parse_named(named).ok_or(Malformed)?;
+    let mut numbers = rest.split(' ').map(|digits| digits.parse().map_err(|_| Malformed));
     let mut next = || numbers.next().ok_or(Malformed)?;
-    let (waiter, sent, others) = (next()?, Moment::from_nanos(next()?), next()? > 0);
-    let number = next()?;
+    let (sent, others, number) = (Moment::from_nanos(next()?), next()? > 0, next()?);
     if numbers.next().is_some() {
         return Err(Malformed);
     }
-    Ok(Some(Grant { waiter, sent, others, number }))
+    Ok(Some(Grant { waiter, secret, sent, others, number }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::TicketNumber;
+    use crate::runtime::TokioRuntime;
 
     fn message(text: &[u8]) -> Result<Option<Grant>, Malformed> {
-        read(&[Value::Bulk(b"message"), Value::Bulk(b"quorlock:inbox:00"), Value::Bulk(text)])
+        read(&[Value::Bulk(b"message"), Value::Bulk(b":quorlock:inbox:00"), Value::Bulk(text)])
     }
 
-    #[test]
-    fn word_of_a_grant_is_read_to_its_last_digit() {
-        let (waiter, sent) = (u64::MAX, Moment::from_nanos(u64::MAX - 1));
+    #[tokio::test]
+    async fn word_of_a_grant_is_read_to_its_last_digit() {
+        let runtime = TokioRuntime::current();
+        let (client, number) = (ClientId::random(&runtime), TicketNumber::New(1));
+        let (waiter, sent) = (u64::MAX - 9, Moment::from_nanos(u64::MAX - 1));
+        let secret = Secret::random(&runtime);
+        let named = named(&Ticket { client, waiter, secret, number, sent });
         let number = (1 << 53) - 1;
         for (text, others) in [
-            (&b"18446744073709551615 18446744073709551614 0 9007199254740991"[..], false),
-            (b"18446744073709551615 18446744073709551614 12 9007199254740991", true),
+            (" 18446744073709551614 0 9007199254740991", false),
+            (" 18446744073709551614 12 9007199254740991", true),
         ] {
-            assert_eq!(message(text), Ok(Some(Grant { waiter, sent, others, number })));
+            let text = [&named[..], text.as_bytes()].concat();
+            assert_eq!(message(&text), Ok(Some(Grant { waiter, secret, sent, others, number })));
         }
     }
 
     #[test]
     fn what_makes_no_sense_is_not_taken_for_word_of_a_grant() {
+        let named = "0".repeat(48);
+        assert!(message(format!("{named} 2 0 4").as_bytes()).is_ok_and(|grant| grant.is_some()));
         for text in [
-            &b""[..],
-            b"1",
-            b"1 2",
-            b"1 2 3",
-            b"1 2 3 ",
-            b" 1 2",
-            b"1 2 3 4 5",
-            b"1 x 0 4",
-            b"-1 2 0 4",
-            b"1 18446744073709551616 0 4",
+            String::new(),
+            " ".into(),
+            "1 2 0 4".into(),
+            named.clone(),
+            format!("{named} 2"),
+            format!("{named} 2 3"),
+            format!("{named} 2 3 "),
+            format!(" {named} 2 3"),
+            format!("{named} 2 3 4 5"),
+            format!("{named} x 0 4"),
+            format!("{named} -2 0 4"),
+            format!("{named} 18446744073709551616 0 4"),
+            format!("{named}0 2 0 4"),
+            format!("{} 2 0 4", &named[1..]),
+            format!("{} 2 0 4", named.replace('0', "X")),
+            format!("{}ä 2 0 4", &named[2..]),
         ] {
-            assert_eq!(message(text), Err(Malformed), "{}", text.escape_ascii());
+            assert_eq!(message(text.as_bytes()), Err(Malformed), "{text:?}");
         }
         assert_eq!(message(b"\xff 1"), Err(Malformed));
         let invalidated = [Value::Bulk(b"invalidate"), Value::Array(vec![])];
         assert_eq!(read(&invalidated), Ok(None));
         assert_eq!(read(&[]), Ok(None));
+    }
+
+    #[tokio::test]
+    async fn a_channel_starts_as_the_keys_do() {
+        let client = ClientId::random(&TokioRuntime::current());
+        let text = |prefix: &[u8]| String::from_utf8(channel(prefix, client)).unwrap();
+        assert_eq!(text(b""), format!(":quorlock:inbox:{client}"));
+        assert_eq!(text(b"app a:"), format!("app a::quorlock:inbox:{client}"));
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 use super::address::Address;
 use super::connect::{Connected, Demands};
-use super::inbox::Incoming;
+use super::inbox::{Incoming, channel};
 use super::stream::WriteHalf;
 use super::verbs::{By, Dialect, Sent, Strict};
 use crate::locked::locked;
@@ -134,7 +134,8 @@ impl Link {
         let state = self.state();
         let dialect = &state.dialect;
         let marker = dialect.strict.as_ref().map(|strict| strict.marker.clone());
-        Demands { scripts: dialect.sources(), marker }
+        let channel = channel(&dialect.prefix, self.inbox.client);
+        Demands { scripts: dialect.sources(), marker, channel }
     }
 
     pub(super) fn now(&self) -> Moment {

@@ -78,7 +78,7 @@ pub(super) fn read(
                 None => Answer::Failed(unexpected(reply)),
             },
         },
-        (Sent::List, Value::Array(parts)) => match listed(parts) {
+        (Sent::List, Value::Array(parts)) => match listed(parts, &dialect.prefix) {
             Some(listed) => Answer::Listed(listed),
             None => Answer::Failed(unexpected(reply)),
         },
@@ -193,13 +193,13 @@ fn queued(parts: &[Value<'_>], told: bool) -> Option<Queued> {
     Some(Queued { number: digits(number)?, record, told })
 }
 
-fn listed(parts: &[Value<'_>]) -> Option<Listed> {
+fn listed(parts: &[Value<'_>], prefix: &[u8]) -> Option<Listed> {
     let [Value::Bulk(cursor), names @ ..] = parts else { return None };
     // It goes back as it came.
     digits(cursor)?;
     let names = names.iter().filter_map(|name| match name {
         // What cannot be a name is not a lock of ours.
-        Value::Bulk(name) => Name::new(name).ok(),
+        Value::Bulk(name) => Name::behind(prefix, name).ok(),
         _ => None,
     });
     let next = (*cursor != b"0").then(|| cursor.to_vec());

@@ -3,12 +3,11 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use super::inbox::{channel, named};
 use super::marker;
 use super::resp::{Command, part};
 use super::shortcut::Shortcut;
-use crate::node::{
-    ClientId, Holder, Members, Proposal, Request, Ticket, TicketNumber, Verb, noted,
-};
+use crate::node::{ClientId, Holder, Members, Proposal, Request, TicketNumber, Verb, noted};
 use crate::settings::Settings;
 
 /// How this server wants to be spoken to.
@@ -275,8 +274,7 @@ impl Dialect {
                 (if asks { command.arg(b"queued") } else { command }, Sent::Done)
             }
             Verb::Wait { token, ttl, ticket, yielding, proposal } => {
-                let Ticket { client, waiter, number, sent } = ticket;
-                let (number, kind) = match number {
+                let (number, kind) = match ticket.number {
                     TicketNumber::New(least) => (least, &b"new"[..]),
                     TicketNumber::Agreed(number) => (number, &b"agreed"[..]),
                 };
@@ -284,15 +282,15 @@ impl Dialect {
                 let command = script(&scripts.wait, 10, out)
                     .arg(&token.text())
                     .number(millis(ttl))
-                    .arg(client.to_string().as_bytes())
-                    .number(waiter)
-                    .number(sent.as_nanos())
+                    .arg(&channel(&self.prefix, ticket.client))
+                    .arg(&named(&ticket))
+                    .number(ticket.sent.as_nanos())
                     .number(number)
                     .arg(kind)
                     .arg(if yielding { b"yield" } else { b"keep" })
                     .number(least)
                     .number(block);
-                (command, Sent::Wait { told: self.told == Some(client) })
+                (command, Sent::Wait { told: self.told == Some(ticket.client) })
             }
             Verb::Inspect => (script(&scripts.inspect, 0, out), Sent::Inspect),
             Verb::Describe { token, note, keep } => {

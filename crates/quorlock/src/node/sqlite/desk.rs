@@ -417,7 +417,7 @@ mod tests {
     use super::super::address::Address;
     use super::*;
     use crate::name::Name;
-    use crate::node::{Failure, Request, Round, Setting, Ticket, TicketNumber};
+    use crate::node::{Failure, Request, Round, Secret, Setting, Ticket, TicketNumber};
     use crate::runtime::{Moment, TokioRuntime};
     use crate::settings::Settings;
     use crate::token::Token;
@@ -471,9 +471,10 @@ mod tests {
     }
 
     fn call(desk: &Desk, token: Token, waiter: Option<u64>) -> Call {
-        let number = TicketNumber::New(1);
+        let (secret, number) = (Secret::random(&*desk.runtime), TicketNumber::New(1));
         let sent = desk.runtime.now();
-        let ticket = waiter.map(|waiter| Ticket { client: desk.client, waiter, number, sent });
+        let ticket =
+            waiter.map(|waiter| Ticket { client: desk.client, waiter, secret, number, sent });
         Call::new(Arc::new(Asking { name: Name::new("a").unwrap(), token, sent, ticket }), 0)
     }
 

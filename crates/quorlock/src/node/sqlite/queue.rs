@@ -11,7 +11,7 @@ use rusqlite::{OptionalExtension, Row, params};
 use super::verbs::{Verbs, granted, moment, nanos, signed};
 use super::wake::Peer;
 use crate::name::Name;
-use crate::node::{Answer, ClientId, Grant, Proposal, Queued, Request, TicketNumber, Verb};
+use crate::node::{Answer, ClientId, Grant, Proposal, Queued, Request, Secret, TicketNumber, Verb};
 use crate::runtime::Moment;
 use crate::token::Token;
 
@@ -49,8 +49,9 @@ pub(super) struct Tickets(HashMap<u64, Standing>);
 struct Standing {
     name: Name,
     token: Token,
-    /// When the latest request with this ticket was sent.
+    /// When the latest request with this ticket was sent, and its secret.
     sent: Moment,
+    secret: Secret,
 }
 
 /// Word of a grant, to be sent after the commit.
@@ -129,8 +130,8 @@ impl Queue<'_> {
         let mut number = 0;
         if !alone {
             number = self.join(verbs, request)?;
-            let standing =
-                Standing { name: request.name.clone(), token: *token, sent: ticket.sent };
+            let (name, sent, secret) = (request.name.clone(), ticket.sent, ticket.secret);
+            let standing = Standing { name, token: *token, sent, secret };
             self.tickets.0.insert(ticket.waiter, standing);
         }
         let least = proposal.map_or(0, |proposal| proposal.least);
@@ -262,7 +263,7 @@ impl Tickets {
         verbs: &Verbs<'_>,
         waiter: u64,
     ) -> rusqlite::Result<Option<Grant>> {
-        let Some(Standing { name, token, sent }) = self.0.get(&waiter).cloned() else {
+        let Some(Standing { name, token, sent, secret }) = self.0.get(&waiter).cloned() else {
             return Ok(None);
         };
         let name = name.as_bytes();
@@ -271,7 +272,7 @@ impl Tickets {
             let number = record.number.unwrap_or(0);
             self.0.remove(&waiter);
             let others = anybody(verbs, name)?;
-            return Ok(Some(Grant { waiter, sent, others, number }));
+            return Ok(Some(Grant { waiter, secret, sent, others, number }));
         }
         // It may be over already. Otherwise somebody cried wolf.
         let mut is_there = verbs.connection.prepare_cached(IS_THERE)?;

@@ -3,14 +3,14 @@
 --
 -- The queue of a lock lies beside it, in two keys that go when nobody is left in it:
 --   LOCK:quorlock:queue    a sorted set: the token of each ticket, by its number
---   LOCK:quorlock:waiters  a hash: for each token "CLIENT WAITER TTL_MS SENT_NS LEAST BLOCK SEEN_US", of
+--   LOCK:quorlock:waiters  a hash: for each token "CHANNEL TICKET TTL_MS SENT_NS LEAST BLOCK SEEN_US", of
 --                          the latest request with that ticket, with the numbers that it wants, and
 --                          when it was seen by this server's clock
 -- They are not among KEYS: a user without rights to them could release nothing then.
 --
--- Word of a grant goes to the channel quorlock:inbox:CLIENT as "WAITER SENT_NS OTHERS NUMBER", where
--- OTHERS is how many are left in the queue. A client that is gone hears nothing, and is passed over
--- at once.
+-- Word of a grant goes to CHANNEL as "TICKET SENT_NS OTHERS NUMBER", where OTHERS is how many are left in
+-- the queue. TICKET is the waiter and a secret of that very request, by which the client knows that the
+-- word is ours: it is shown to nobody else. A client that is gone hears nothing, and is passed over at once.
 --
 -- Why the new holder may count its lease from SENT_NS, which is on its own clock: that request was
 -- sent before it arrived here, and it arrived before this runs. The record ends TTL_MS after this
@@ -43,16 +43,16 @@ local function pass_on(lock, me, next)
     end
     if type(waiter) == 'string' then
       -- As text throughout: SENT_NS has more digits than a number in Lua.
-      local client, id, ttl, sent, least, block, seen =
-        waiter:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+      local channel, ticket, ttl, sent, least, block, seen =
+        waiter:match('^(.+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
       -- Before the word, which must not get out if this fails.
       local number =
         take(lock, token, ttl, math.max(next, tonumber(least)), tonumber(block), seen)
       if type(others) == 'table' then
         others = 0
       end
-      local word = id .. ' ' .. sent .. ' ' .. others .. ' ' .. string.format('%.0f', number)
-      local heard = redis.pcall('PUBLISH', 'quorlock:inbox:' .. client, word)
+      local word = ticket .. ' ' .. sent .. ' ' .. others .. ' ' .. string.format('%.0f', number)
+      local heard = redis.pcall('PUBLISH', channel, word)
       if type(heard) == 'table' then
         -- Whoever may tell nobody must not empty the queue by passing everybody over.
         drop(lock)

@@ -4,8 +4,8 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  our token
 -- ARGV[2]  how long to keep the record from the moment it becomes ours, in ms
--- ARGV[3]  our client, for word of a grant
--- ARGV[4]  our waiter, the same
+-- ARGV[3]  the channel of our client, for word of a grant
+-- ARGV[4]  our ticket's waiter and the secret of this request, to be repeated there
 -- ARGV[5]  when this was sent, in ns on our own clock
 -- ARGV[6]  the number of our ticket
 -- ARGV[7]  'agreed': exactly that number. 'new': the place that we have, or one behind everybody,
