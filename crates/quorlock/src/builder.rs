@@ -116,7 +116,8 @@ impl Builder {
     }
 
     /// How many holders of this process in a row may have a lock before it is offered to other
-    /// processes. Each of them passes it to the next without asking the nodes. Default: 16.
+    /// processes. Each of them passes it to the next without asking the nodes. Default: 16, and at most
+    /// [`MAX_LOCAL_TURNS`](crate::MAX_LOCAL_TURNS).
     pub fn local_turns(mut self, turns: u16) -> Self {
         self.settings.local_turns = turns;
         self

@@ -53,8 +53,10 @@ struct State {
     others: bool,
     /// How often it was asked again without need. The pauses grow no longer well before the end of it.
     retries: u8,
-    /// How many of this process may have it one after another. Here, where it takes no room.
+    /// How many of this process may have it one after another, and for how many there are numbers. Here, where
+    /// they take no room.
     turns: u16,
+    block: u16,
     said: Said,
     waker: Option<Waker>,
 }
@@ -121,6 +123,9 @@ impl Candidacy {
     }
 
     fn new(core: &Arc<Core>, name: Name, wish: Wish) -> Arc<Self> {
+        let turns = wish.turns(core.settings.local_turns);
+        // The same for all nodes and requests: they may grant it by any of them.
+        let block = core.proposal(core.wall_us(), turns).map_or(turns, |proposal| proposal.block);
         core.waiters.admit(|waiter| Self {
             core: Arc::clone(core),
             name,
@@ -136,7 +141,8 @@ impl Candidacy {
                 left: false,
                 others: false,
                 retries: 0,
-                turns: wish.turns(core.settings.local_turns),
+                turns,
+                block,
                 said: Said::default(),
                 waker: None,
             }),
@@ -155,7 +161,7 @@ impl Candidacy {
         let mut state = locked(&self.state);
         match &state.phase {
             Phase::Won(won) if self.core.now() < won.0.before(self.least()) => {
-                let (valid_until, number) = **won;
+                let ((valid_until, number), turns) = (**won, state.block);
                 state.phase = Phase::Over;
                 let abstaining = self.core.abstaining(state.said.failures());
                 let origin = Origin::Queued {
@@ -166,7 +172,8 @@ impl Candidacy {
                 drop(state);
                 abstaining.tell(&self.core);
                 self.end();
-                let (name, won) = (self.name.clone(), Won { origin, valid_until, number });
+                let won = Won { origin, valid_until, number, turns };
+                let name = self.name.clone();
                 Poll::Ready(Some(Claim::new(&self.core, name, self.token, *wish, won)))
             }
             Phase::Won(_) => {
@@ -233,6 +240,11 @@ impl Candidacy {
             if !state.phase.is_standing() {
                 return;
             }
+            let wall_us = self.core.wall_us();
+            if !self.core.believes(node, wall_us, grant.number) {
+                state.said.miss(node, Failure::number(grant.number, wall_us));
+                return;
+            }
             state.standing.granted(node, grant.sent, grant.number);
             state.others |= grant.others;
             state.said.forget(node);
@@ -297,7 +309,8 @@ impl Candidacy {
             // By the time of day, so that all nodes sort alike. Each of them puts a new one behind
             // those that are there, whatever the time of day is thought to be.
             let number = number.map_or(TicketNumber::New(wall_us), TicketNumber::Agreed);
-            let proposal = self.core.proposal(wall_us, state.turns);
+            let least = self.core.next_number(wall_us);
+            let proposal = (least > 0).then_some(Proposal { least, block: state.block });
             let candidacy = Arc::clone(self);
             Arc::new(Ask { candidacy, stamp, sent, number, yielding, proposal })
         };
@@ -488,6 +501,7 @@ impl Round for Ask {
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        let answer = self.candidacy.core.heard(node, self.wall_us, answer);
         self.candidacy.heard(node, self.sent, answer);
     }
 

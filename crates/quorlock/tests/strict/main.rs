@@ -17,6 +17,7 @@ mod late;
 mod logs;
 mod members;
 mod one_clock;
+mod poisoned;
 mod quarantine;
 mod rights;
 mod running_full;

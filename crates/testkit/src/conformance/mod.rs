@@ -105,6 +105,7 @@ macro_rules! conformance {
             a_number_outlives_its_record
             a_grant_comes_with_a_number_of_its_own
             a_number_is_as_high_as_the_latest_request_wants_it
+            a_number_that_would_not_grow_is_not_given_out
             a_note_is_kept_beside_the_record_and_goes_with_an_empty_one
             only_the_holder_can_leave_a_note
             a_note_of_an_earlier_holder_does_not_count

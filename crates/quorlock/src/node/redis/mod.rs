@@ -89,12 +89,14 @@ fn capabilities(settings: &Settings) -> Capabilities {
             drift: Drift { base, per_mille: 10 },
             margin: marker::clock_margin(settings),
             by_wall_clock: true,
+            numbers_by_clock: true,
         },
         // A daemon that slews a clock to the right time may run it 8 % off for a while.
         Dialect::Redlock => Capabilities {
             drift: Drift { base, per_mille: 100 },
             margin: Duration::ZERO,
             by_wall_clock: false,
+            numbers_by_clock: true,
         },
     }
 }

@@ -10,6 +10,7 @@ use crate::node::{
     ClientId, Holder, Members, Proposal, Request, Ticket, TicketNumber, Verb, noted,
 };
 use crate::settings::Settings;
+use quorlock_protocol::MOST_AHEAD_US;
 
 /// How this server wants to be spoken to.
 #[derive(Debug, Clone, Default)]
@@ -56,7 +57,7 @@ const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 impl Strict {
     pub(super) fn new(settings: &Settings, members: &Members) -> Self {
         let constants = format!(
-            "local BEHIND_US, AHEAD_US, QUIET_US = {}, {}, {}\n\
+            "local BEHIND_US, AHEAD_US, QUIET_US, NUMBERS_AHEAD_US = {}, {}, {}, {MOST_AHEAD_US}\n\
              local MARKER, KEPT_MS = {}, '{}'\n\
              local RECORD = '^quorlock (%d+)([ +=-])(.*) (%d+) (%d+) (%d+)$'\n",
             micros(settings.clock_behind),

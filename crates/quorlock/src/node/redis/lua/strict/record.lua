@@ -21,6 +21,7 @@
 -- QUIET_US   how long at the most it casts no vote, once it belongs to the set
 -- KEPT_MS    when the server may clear a record away, in ms from its last use: a day after any lease
 -- RECORD     the pattern of a record, with all its parts
+-- NUMBERS_AHEAD_US  how far a number may be ahead of the client's time of day
 --
 -- The last arguments of each call say when it was sent, and over which connection:
 -- ARGV[#ARGV - 1]  the client's time of day then, in us
@@ -185,8 +186,22 @@ local function newest()
   return tonumber(ARGV[#ARGV - 1])
 end
 
--- Raises the number to what is given at least, and returns it.
+-- A number that nobody can have been given, since it is more than a day ahead of the client's time of day.
+-- Nothing is granted with one, nor above it: it would spread to other servers, up to where one more is not
+-- another number for Lua. Nothing, or the refusal.
+local function number_refusal(_, least)
+  local high = math.max(number, least)
+  if high > newest() + NUMBERS_AHEAD_US then
+    return {'NUMBER', digits(math.min(high, 2 ^ 63))}
+  end
+end
+
+-- Raises the number to what is given at least, and returns it; or the refusal.
 local function raise(lock, least)
+  local refusal = number_refusal(lock, least)
+  if refusal then
+    return refusal
+  end
   number = math.max(number, least)
   write(lock)
   return number
@@ -194,11 +209,16 @@ end
 
 -- Makes it a token's whoever's it is, for so long. A request that was seen at `seen_us` by this clock is
 -- what its holder counts from: the record must not end before that one's time is over, though the
--- clock has been set back. Returns the number.
+-- clock has been set back. Returns the number, or the refusal.
 local function take(lock, token, ttl_ms, least, block, seen_us)
+  local last = math.max(number + 1, least) + (math.max(block, 1) - 1)
+  local refusal = number_refusal(lock, last)
+  if refusal then
+    return refusal
+  end
   local ttl_us = tonumber(ttl_ms) * 1000
   local from = math.max(now(), tonumber(seen_us or 0))
-  number = math.max(number + 1, least) + math.max(block, 1) - 1
+  number = last
   expiry, owner = from + ttl_us, token
   write(lock)
   return number
@@ -216,8 +236,12 @@ local function take_if_free(lock, token, ttl_ms, least, block)
   return take(lock, token, ttl_ms, least, block)
 end
 
--- Keeps what is ours for so long at least, never shorter. Returns the number.
+-- Keeps what is ours for so long at least, never shorter. Returns the number, or the refusal.
 local function keep(lock, token, ttl_ms)
+  local refusal = number_refusal(lock, 0)
+  if refusal then
+    return refusal
+  end
   local ttl_us = tonumber(ttl_ms) * 1000
   expiry = math.max(expiry, now() + ttl_us)
   write(lock)
@@ -232,6 +256,10 @@ local function heal(lock, token, ttl_ms, least)
   end
   if standing() ~= 'quiet' then
     return -1
+  end
+  local refusal = number_refusal(lock, least)
+  if refusal then
+    return refusal
   end
   number, expiry, owner = least, 0, token
   return keep(lock, token, ttl_ms)
