@@ -63,7 +63,12 @@ impl Core {
     /// The time for a round whose first byte is about to leave, and from which no lease counts.
     pub(crate) fn stamp(&self) -> Stamp {
         let sent = self.runtime.now();
-        Stamp { sent, wall_us: wall_us(&*self.runtime) }
+        Stamp { sent, wall_us: self.wall_us() }
+    }
+
+    /// The time of day.
+    pub(crate) fn wall_us(&self) -> u64 {
+        wall_us(&*self.runtime)
     }
 
     /// The number to propose for a new holder, at this time of day; zero if holders have none.

@@ -501,7 +501,7 @@ impl Round for Ask {
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
-        let answer = self.candidacy.core.heard(node, self.wall_us, answer);
+        let answer = self.candidacy.core.heard(node, self.stamp.wall_us, answer);
         self.candidacy.heard(node, self.sent, answer);
     }
 

@@ -21,6 +21,7 @@ mod poisoned;
 mod quarantine;
 mod rights;
 mod running_full;
+mod tending;
 mod world;
 
 use quorlock::Dialect;

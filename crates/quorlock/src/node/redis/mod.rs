@@ -18,7 +18,7 @@
 //! replies into answers, `inbox` takes word of grants in, `resp` is the wire format and `framing`
 //! bounds it, `error` gives
 //! remedies, `examine` finds out how the server is set up and `judge` what that means, `marker` reads which start of it votes, `init`
-//! marks it as new, `forget` clears names away, `lua/` holds the scripts.
+//! marks it as new, `forget` clears names away, `tending` looks after a server while it is connected to, `lua/` holds the scripts.
 
 mod address;
 mod connect;
@@ -41,6 +41,7 @@ mod resp_tests;
 mod session;
 mod shortcut;
 mod stream;
+mod tending;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 mod verbs;

@@ -31,6 +31,8 @@ pub(super) fn read(
     reply: &Value<'_>,
 ) -> Reading {
     let answer = match (sent, reply) {
+        // It is read where it is of use.
+        (Sent::Tend, _) => Answer::Done,
         (Sent::Shortcut, Value::Int(1)) => Answer::Done,
         (Sent::Shortcut, reply) => {
             match (reply, &mut dialect.shortcut) {

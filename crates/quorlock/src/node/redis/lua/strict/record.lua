@@ -2,9 +2,10 @@
 --
 --   LOCK            a string: "quorlock NUMBER TOKEN SECONDS MICROS TTL_MS". It ends TTL_MS after that
 --                   moment of this server's clock, which is written as TIME tells it. The end is
---                   compared by the verbs alone: the server's own expiry of the key is a day later, and
---                   only clears away what nobody uses. The number has 16 digits, so that the byte
---                   behind it has a place of its own, and says how the lock is:
+--                   compared by the verbs alone: the key has no expiry of the server's, which could throw
+--                   it away before its time. What nobody has used for a day goes by tend.lua. The number
+--                   has 16 digits, so that the byte behind it has a place of its own, and says how the
+--                   lock is:
 --                     ' ' held    '+' held, and somebody may stand in its queue
 --                     '-' free    '=' free, and somebody may stand in its queue
 --                   The number of a free one stays. Numbers follow the clock, so that any new one is
@@ -19,7 +20,6 @@
 -- AHEAD_US   how far it may be ahead
 -- MARKER     the key of the marker
 -- QUIET_US   how long at the most it casts no vote, once it belongs to the set
--- KEPT_MS    when the server may clear a record away, in ms from its last use: a day after any lease
 -- RECORD     the pattern of a record, with all its parts
 -- NUMBERS_AHEAD_US  how far a number may be ahead of the client's time of day
 --
@@ -141,13 +141,13 @@ local function write(lock)
   local state = owner ~= '' and (waited and '+' or ' ') or (waited and '=' or '-')
   local record = string.format('quorlock %016.0f%s%s %.0f %.0f 0', number, state, owner,
     math.floor(expiry / 1000000), expiry % 1000000)
-  if redis.pcall('SET', lock, record, 'PX', KEPT_MS).err then
+  if redis.pcall('SET', lock, record).err then
     -- A server whose memory is full refuses the first thing that a script stores, but not what follows a
     -- change that takes no room. What is held must not be lost for that, nor stay held after its release.
     if redis.call('GET', lock) then
-      redis.call('PEXPIRE', lock, KEPT_MS)
+      redis.call('PERSIST', lock)
     end
-    redis.call('SET', lock, record, 'PX', KEPT_MS)
+    redis.call('SET', lock, record)
   end
 end
 
