@@ -42,11 +42,13 @@ pub enum Planted {
     ClientSeesJumps,
     /// A lease counts by the time since the machine started alone.
     LeaseByBootTime,
+    /// A number that nobody can have been given is adopted, by servers and clients.
+    PoisonAdopted,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::DeadlineFromReply,
         Self::GrantFromArrival,
         Self::ReleaseUnchecked,
@@ -65,6 +67,7 @@ impl Planted {
         Self::HealUnguarded,
         Self::ClientSeesJumps,
         Self::LeaseByBootTime,
+        Self::PoisonAdopted,
     ];
 
     /// What a margin lacks that counts how far a server may be behind twice, and not how far ahead.

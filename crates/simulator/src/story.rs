@@ -134,6 +134,9 @@ impl fmt::Display for Fault {
             FaultKind::Step { by } => {
                 write!(f, "the time of day is set {} ms ahead everywhere", by / 1_000_000)
             }
+            FaultKind::Poison { node, number } => {
+                write!(f, "the numbers of node {node} become {number}")
+            }
         }?;
         if self.lasts > 0 { write!(f, ", for {} ms", self.lasts / 1_000_000) } else { Ok(()) }
     }

@@ -34,9 +34,9 @@ fn with(options: Options, faults: &[FaultClass]) -> Options {
 }
 
 #[test]
-fn a_deadline_that_counts_from_the_reply_is_caught_within_20_seeds() {
+fn a_deadline_that_counts_from_the_reply_is_caught_within_200_seeds() {
     let still = [FaultClass::Pause, FaultClass::Preempt, FaultClass::Suspend];
-    let options = Options { nodes: Some(3), ..with(redlock(20), &still) };
+    let options = Options { nodes: Some(3), ..with(redlock(200), &still) };
     is_caught(Planted::DeadlineFromReply, options, &[Invariant::Exclusion]);
 }
 
@@ -177,6 +177,15 @@ fn a_lease_that_counts_by_one_clock_is_caught_within_10_seeds() {
         &[Invariant::Exclusion],
     );
     is_caught(Planted::LeaseByBootTime, strict(40), &[Invariant::Exclusion]);
+}
+
+/// Two holders get one number where one more is not another.
+#[test]
+fn a_poisoned_number_that_is_adopted_is_caught_within_10_seeds() {
+    for dialect in [strict, redlock] {
+        let options = with(dialect(10), &[FaultClass::Poison]);
+        is_caught(Planted::PoisonAdopted, options, &[Invariant::Fences]);
+    }
 }
 
 /// What was found is cut down to what it takes.

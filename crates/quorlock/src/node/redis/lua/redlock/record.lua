@@ -100,7 +100,7 @@ local function store(lock, token, ttl_ms, least, block, how)
   local number = block > 0 and math.max(last_number(lock) + 1, least) + (block - 1) or 0
   local refusal = number_refusal(lock, number)
   if refusal then
-    return refusal
+    return how and redis.call('EXISTS', lock) == 1 and -1 or refusal
   end
   local stored = how and redis.call('SET', lock, token, 'PX', ttl_ms, how)
     or not how and redis.call('SET', lock, token, 'PX', ttl_ms)
