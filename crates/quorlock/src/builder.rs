@@ -357,6 +357,33 @@ impl Builder {
         forget::forget(&self.urls, &self.setting()?, names).await
     }
 
+    /// Has the nodes forget the number of a lock, where it is one that nobody can have been given: more than a
+    /// day ahead of the time of day, so that those nodes [refuse](FailureKind::Number) the lock. Whoever holds
+    /// it there loses it on that node in the `strict` dialect.
+    ///
+    /// **Only once nobody holds the lock**, and if the clocks of clients were not ahead by so much when it was
+    /// last taken: holders have such numbers then, and later ones would get lower ones.
+    ///
+    /// Returns how many nodes have forgotten it, and which could not be asked. Nodes of your own making are
+    /// not asked.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`]: settings that do not fit together, a URL that cannot be read, or a name that no
+    /// lock can have.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, unless [`runtime`](Self::runtime) was given.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections. Some nodes may have forgotten by then.
+    pub async fn forget_number(
+        mut self,
+        name: impl AsRef<[u8]>,
+    ) -> Result<(usize, NodeAnswers), Error> {
+        self.complete()?;
+        forget::forget_number(&self.urls, &self.setting(), &Name::new(name)?).await
+    }
+
     /// What goes to each node that is asked without a locker.
     fn setting(&self) -> Result<Setting, Error> {
         let runtime = self.runtime.clone().unwrap_or_else(|| Arc::new(TokioRuntime::current()));

@@ -71,7 +71,7 @@ impl Failure {
         let text = format!(
             "its number of this lock is {number}, and the time of day is {wall_us}: nobody can have been given \
              a number more than a day ahead; set this machine's clock if it is behind, or else run quorlock \
-             release --force for the lock, which has the node forget it"
+             release --force --yes for the lock once nobody holds it, which has the node forget the number"
         );
         Self::new(FailureKind::Number, text)
     }

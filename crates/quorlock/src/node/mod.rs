@@ -39,7 +39,7 @@ pub use failure::{Failure, FailureKind};
 pub use members::{ClosedFor, Mark, Marker, MarkerState, Members, Writes};
 pub(crate) use seen::noted;
 pub use seen::{Listed, MAX_NOTED_BYTES, Seen};
-pub(crate) use url::{Setting, examine, forget, init, member, open_with};
+pub(crate) use url::{Setting, examine, forget, forget_number, init, member, open_with};
 pub use url::{members, open, open_some};
 
 use crate::name::Name;

@@ -55,7 +55,7 @@ use crate::settings::Settings;
 use crate::{Dialect, Error};
 use address::Address;
 pub(super) use examine::examine;
-pub(super) use forget::forget;
+pub(super) use forget::{forget, forget_number};
 pub(super) use init::init;
 use link::Link;
 use quorlock_protocol::Drift;
