@@ -381,7 +381,7 @@ impl Builder {
         name: impl AsRef<[u8]>,
     ) -> Result<(usize, NodeAnswers), Error> {
         self.complete()?;
-        forget::forget_number(&self.urls, &self.setting(), &Name::new(name)?).await
+        forget::forget_number(&self.urls, &self.setting()?, &Name::new(name)?).await
     }
 
     /// What goes to each node that is asked without a locker.

@@ -20,7 +20,7 @@
 -- ARGV[2]  how many keys the server had thrown away when the client last asked, or '' to be told nothing
 -- Replies  {more, setup}: 1 if there is so much to clear away that the next step should come soon, and some
 --          lines of INFO
-local KEYS_PER_STEP, STEP_US, SOON_US = 500, 1000000, 100000
+local KEYS_PER_STEP, STEP_US, SOON_US = 250, 1000000, 100000
 -- No record is so long.
 local LONGEST = 1200
 
