@@ -61,7 +61,8 @@ async fn take_away(plan: &Release, locker: &Locker, confirmed: bool) -> Result<(
     let seen = locker.inspect(plan.name.as_bytes()).await?;
     let name = &seen.name;
     if seen.verdict() == Verdict::Free && seen.nodes.iter().all(|node| !holds(&node.record)) {
-        return stdout::write(&format!("{name} is free\n"));
+        let forgotten = if confirmed { forget_number(plan).await? } else { String::new() };
+        return stdout::write(&format!("{name} is free{forgotten}\n"));
     }
     let holder = described(&seen);
     if !confirmed && !is_meant(&format!("break the lock {name}, {holder}?"))? {
@@ -71,10 +72,19 @@ async fn take_away(plan: &Release, locker: &Locker, confirmed: bool) -> Result<(
     let count =
         nodes.iter().filter(|node| matches!(node.state, NodeReleaseState::Released)).count();
     let text = match count {
-        0 => format!("the lock {name} has changed hands meanwhile, and is left as it is\n"),
-        _ => format!("broke the lock {name}, {holder}, on {count} of {} nodes\n", nodes.len()),
+        0 => format!("the lock {name} has changed hands meanwhile, and is left as it is"),
+        _ => format!("broke the lock {name}, {holder}, on {count} of {} nodes", nodes.len()),
     };
-    stdout::write(&text)
+    let forgotten = forget_number(plan).await?;
+    stdout::write(&format!("{text}{forgotten}\n"))
+}
+
+/// Has nodes forget a number that nobody can have been given, and says so.
+async fn forget_number(plan: &Release) -> Result<String, Failed> {
+    match plan.cluster.builder().forget_number(plan.name.as_bytes()).await? {
+        (0, _) => Ok(String::new()),
+        (count, _) => Ok(format!("; {count} of the nodes have forgotten a number that was none")),
+    }
 }
 
 fn holds<E>(record: &Result<Option<quorlock::node::Record>, E>) -> bool {

@@ -57,7 +57,7 @@ pub use lease_clock::LeaseClock;
 pub use membership::{Carries, MembershipStep, next_membership_step};
 pub use moment::Moment;
 pub use node_set::NodeSet;
-pub use number::{Number, Numbers, Proposal, plausible};
+pub use number::{MOST_AHEAD_US, NUMBERS_END, Number, Numbers, Proposal, plausible};
 pub use quorum::{MAX_NODES, Quorum};
 pub use release::{Release, ReleaseOutcome};
 pub use tally::{Tally, Vote};

@@ -2,6 +2,25 @@
 
 use crate::Quorum;
 
+/// So far ahead of the time of day a number may be, in microseconds: a day.
+///
+/// Numbers follow the clock, and a [block](Proposal::within) never gets more than a second ahead of it. What is
+/// further ahead than this was given out by a clock that was wrong, or by nobody.
+pub const MOST_AHEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
+
+/// No number reaches this: from here on, one more is not always another one for a node that counts in floating
+/// point, as a script in Lua does. Microseconds since 1970 do in the year 2255.
+pub const NUMBERS_END: u64 = 1 << 53;
+
+/// Whether a node can have given out this number, to whoever asked at this time of day in microseconds.
+///
+/// One that is not plausible is a failure of that node: nobody adopts it, proposes one above it, or has it
+/// confirmed by other nodes. Otherwise one number on one node would make a lock unusable everywhere.
+#[must_use]
+pub const fn plausible(number: u64, wall_us: u64) -> bool {
+    number < NUMBERS_END && number <= wall_us.saturating_add(MOST_AHEAD_US)
+}
+
 /// The highest number that a holder has from the nodes, and whether it may use it yet.
 ///
 /// Each node numbers the holders of a name, upwards. A holder may use a number once a majority of
@@ -14,16 +33,6 @@ pub struct Number {
     /// Whether a majority gave out this very number. If not, a majority has to
     /// [confirm](crate::Confirm) it first.
     pub agreed: bool,
-}
-
-/// How far a number may be ahead of the time of day, in microseconds: a day. Numbers follow the clocks of
-/// those who propose them, and grow by a few with every holder.
-const LARGEST_LEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
-
-/// Whether a node can have given out this number at this time of day, in microseconds since 1970.
-#[must_use]
-pub const fn plausible(number: u64, wall_us: u64) -> bool {
-    number <= wall_us.saturating_add(LARGEST_LEAD_US)
 }
 
 /// What nodes gave out in one round, node by node.
@@ -51,6 +60,9 @@ impl Numbers {
     }
 }
 
+/// So far ahead of the time of day a block of numbers may end, in microseconds.
+const BLOCKS_AHEAD_US: u64 = 1_000_000;
+
 /// What a client proposes to all nodes as the number of the next holder, so that they agree at
 /// once: the time of day, and in any case more than it has ever seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,11 +87,26 @@ impl Proposal {
         self.least.saturating_add(self.block.saturating_sub(1) as u64)
     }
 
-    /// The last number of the block for this proposal on a node that has given out `last`.
+    /// The last number of the block for this proposal on a node that has given out `last`. `None` if it would
+    /// not be one that [can grow](NUMBERS_END): the node has to refuse.
     #[must_use]
-    pub const fn after(self, last: u64) -> u64 {
+    pub const fn after(self, last: u64) -> Option<u64> {
         let first = if last >= self.least { last.saturating_add(1) } else { self.least };
-        first.saturating_add(self.block.saturating_sub(1) as u64)
+        let last = first.saturating_add(self.block.saturating_sub(1) as u64);
+        if last < NUMBERS_END { Some(last) } else { None }
+    }
+
+    /// The same with so small a block that its end is no further than a second ahead of the time of day, if it
+    /// can be: at least one number.
+    ///
+    /// Whoever takes a lock again and again, faster than the clock counts the numbers of its blocks, would
+    /// otherwise get ahead of it without end. One number for each is slower than the clock: nobody takes a lock
+    /// and gives it back within a microsecond.
+    #[must_use]
+    pub const fn within(self, wall_us: u64) -> Self {
+        let room = wall_us.saturating_add(BLOCKS_AHEAD_US).saturating_sub(self.least);
+        let block = if (self.block as u64) > room { room as u16 } else { self.block };
+        Self { block: if block == 0 { 1 } else { block }, ..self }
     }
 }
 
@@ -107,26 +134,60 @@ mod tests {
     }
 
     #[test]
-    fn a_number_may_be_a_day_ahead_of_the_time_of_day() {
-        let now = 1_794_799_760_000_000;
-        for number in [0, 1, now, now + 86_400_000_000] {
-            assert!(plausible(number, now), "{number}");
-        }
-        for number in [now + 86_400_000_001, 1 << 53, u64::MAX] {
-            assert!(!plausible(number, now), "{number}");
-        }
-        assert!(plausible(u64::MAX, u64::MAX));
+    fn a_block_starts_above_all_that_was_given_out() {
+        let proposal = Proposal { least: 100, block: 16 };
+        assert_eq!(proposal.after(0), Some(115));
+        assert_eq!(proposal.after(99), Some(115));
+        assert_eq!(proposal.after(100), Some(116));
+        assert_eq!(proposal.after(115), Some(131));
+        assert_eq!(Proposal { least: 100, block: 1 }.after(100), Some(101));
+        assert_eq!(Proposal { least: 100, block: 0 }.after(100), Some(101));
     }
 
     #[test]
-    fn a_block_starts_above_all_that_was_given_out() {
-        let proposal = Proposal { least: 100, block: 16 };
-        assert_eq!(proposal.after(0), 115);
-        assert_eq!(proposal.after(99), 115);
-        assert_eq!(proposal.after(100), 116);
-        assert_eq!(proposal.after(115), 131);
-        assert_eq!(Proposal { least: 100, block: 1 }.after(100), 101);
-        assert_eq!(Proposal { least: 100, block: 0 }.after(100), 101);
-        assert_eq!(proposal.after(u64::MAX), u64::MAX);
+    fn no_block_ends_where_one_more_is_not_another_number() {
+        let one = Proposal { least: 1, block: 1 };
+        assert_eq!(one.after(NUMBERS_END - 2), Some(NUMBERS_END - 1));
+        assert_eq!(one.after(NUMBERS_END - 1), None);
+        assert_eq!(one.after(u64::MAX), None);
+        assert_eq!(Proposal { least: NUMBERS_END - 2, block: 2 }.after(0), Some(NUMBERS_END - 1));
+        assert_eq!(Proposal { least: NUMBERS_END - 2, block: 3 }.after(0), None);
+        assert_eq!(Proposal { least: u64::MAX, block: u16::MAX }.after(0), None);
+    }
+
+    #[test]
+    fn a_number_is_plausible_up_to_a_day_ahead_and_while_it_can_grow() {
+        let now = 1_790_000_000_000_000;
+        for (number, is) in [
+            (0, true),
+            (now, true),
+            (now + MOST_AHEAD_US, true),
+            (now + MOST_AHEAD_US + 1, false),
+            (NUMBERS_END, false),
+            (i64::MAX.unsigned_abs(), false),
+            (u64::MAX, false),
+        ] {
+            assert_eq!(plausible(number, now), is, "{number}");
+        }
+        assert!(!plausible(NUMBERS_END, u64::MAX) && plausible(NUMBERS_END - 1, u64::MAX));
+    }
+
+    #[test]
+    fn blocks_get_no_more_than_a_second_ahead_of_the_clock() {
+        let now = 1_790_000_000_000_000;
+        let block = |ahead: u64, block| Proposal { least: now + ahead, block }.within(now).block;
+        assert_eq!((block(0, 16), block(0, u16::MAX)), (16, u16::MAX));
+        assert_eq!(block(999_984, 16), 16);
+        assert_eq!(block(999_985, 16), 15);
+        assert_eq!(block(999_999, 16), 1);
+        assert_eq!((block(1_000_000, 16), block(5_000_000, 16), block(0, 0)), (1, 1, 1));
+        // As often as once in a microsecond, and no faster than that, the clock keeps up.
+        let (mut wall, mut highest) = (now, now);
+        for _ in 0..200_000 {
+            wall += 2;
+            let proposal = Proposal { least: wall.max(highest + 1), block: 128 }.within(wall);
+            highest = proposal.last();
+            assert!(highest < wall + BLOCKS_AHEAD_US + 2, "{} ahead", highest - wall);
+        }
     }
 }

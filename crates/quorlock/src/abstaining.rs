@@ -1,5 +1,5 @@
-//! Telling once of nodes that are there and cast no vote: they were started or emptied, their clock is
-//! wrong, or they serve clients with other settings.
+//! Telling once of nodes that are there and cast no vote: they were started or emptied, their clock or
+//! their number is wrong, or they serve clients with other settings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,6 +38,7 @@ fn abstains(failure: &Failure) -> bool {
             | FailureKind::Clock
             | FailureKind::Unfit
             | FailureKind::OtherSet
+            | FailureKind::Number
     )
 }
 

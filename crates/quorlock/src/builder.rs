@@ -115,7 +115,8 @@ impl Builder {
     }
 
     /// How many holders of this process in a row may have a lock before it is offered to other
-    /// processes. Each of them passes it to the next without asking the nodes. Default: 16.
+    /// processes. Each of them passes it to the next without asking the nodes. Default: 16, and at most
+    /// [`MAX_LOCAL_TURNS`](crate::MAX_LOCAL_TURNS).
     pub fn local_turns(mut self, turns: u16) -> Self {
         self.settings.local_turns = turns;
         self
@@ -357,6 +358,34 @@ impl Builder {
         let names = names.into_iter().map(|name| self.settings.name(name));
         let names = names.collect::<Result<_, _>>()?;
         forget::forget(&self.urls, &self.setting()?, names).await
+    }
+
+    /// Has the nodes forget the number of a lock, where it is one that nobody can have been given: more than a
+    /// day ahead of the time of day, so that those nodes [refuse](FailureKind::Number) the lock. Whoever holds
+    /// it there loses it on that node in the `strict` dialect.
+    ///
+    /// **Only once nobody holds the lock**, and if the clocks of clients were not ahead by so much when it was
+    /// last taken: holders have such numbers then, and later ones would get lower ones.
+    ///
+    /// Returns how many nodes have forgotten it, and which could not be asked. Nodes of your own making are
+    /// not asked.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`]: settings that do not fit together, a URL that cannot be read, or a name that no
+    /// lock can have.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, unless [`runtime`](Self::runtime) was given.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections. Some nodes may have forgotten by then.
+    pub async fn forget_number(
+        mut self,
+        name: impl AsRef<[u8]>,
+    ) -> Result<(usize, NodeAnswers), Error> {
+        self.complete()?;
+        let name = self.settings.name(name)?;
+        forget::forget_number(&self.urls, &self.setting()?, &name).await
     }
 
     /// What goes to each node that is asked without a locker.

@@ -11,12 +11,12 @@ use crate::abstaining::Told;
 use crate::drive::Settling;
 use crate::lease_clock::LeaseClock;
 use crate::line::Lines;
-use crate::node::{Call, ClientId, Members, Node, Round, Secrets};
+use crate::node::{Answer, Call, ClientId, Failure, Members, Node, Round, Secrets};
 use crate::runtime::{Runtime, wall_us};
 use crate::settings::Settings;
 use crate::waiters::Waiters;
 use crate::watchdog::Watchdog;
-use quorlock_protocol::{Moment, NodeSet, Proposal, Quorum, Terms, Upkeep};
+use quorlock_protocol::{Moment, NodeSet, Proposal, Quorum, Terms, Upkeep, plausible};
 
 pub(crate) struct Core {
     /// Itself, for tasks that must not keep it alive.
@@ -65,7 +65,12 @@ impl Core {
     /// The time for a round whose first byte is about to leave, and from which no lease counts.
     pub(crate) fn stamp(&self) -> Stamp {
         let sent = self.runtime.now();
-        Stamp { sent, wall_us: wall_us(&*self.runtime) }
+        Stamp { sent, wall_us: self.wall_us() }
+    }
+
+    /// The time of day.
+    pub(crate) fn wall_us(&self) -> u64 {
+        wall_us(&*self.runtime)
     }
 
     /// The number to propose for a new holder, at this time of day; zero if holders have none.
@@ -76,10 +81,28 @@ impl Core {
         wall_us.max(self.highest.load(Ordering::Relaxed).saturating_add(1))
     }
 
-    /// The numbers to propose for a new holder who may be followed by others of this process.
+    /// The numbers to propose for a new holder who may be followed by others of this process, for so many turns
+    /// at the most: fewer while the numbers of this locker are ahead of the clock.
     pub(crate) fn proposal(&self, wall_us: u64, turns: u16) -> Option<Proposal> {
         let least = self.next_number(wall_us);
-        (least > 0).then_some(Proposal { least, block: turns.max(1) })
+        (least > 0).then(|| Proposal { least, block: turns }.within(wall_us))
+    }
+
+    /// What `node` has answered to what was sent at that time of day. A number that it cannot have given out is
+    /// a failure of the node, whatever else it says.
+    pub(crate) fn heard(&self, node: usize, wall_us: u64, answer: Answer) -> Answer {
+        match answer.number() {
+            Some(number) if !self.believes(node, wall_us, number) => {
+                Answer::Failed(Failure::number(number, wall_us))
+            }
+            _ => answer,
+        }
+    }
+
+    /// Whether `node` can have given out this number at this time of day.
+    pub(crate) fn believes(&self, node: usize, wall_us: u64, number: u64) -> bool {
+        plausible(number, wall_us)
+            || self.nodes.get(node).is_some_and(|node| !node.capabilities().numbers_by_clock)
     }
 
     /// A lock of this process has these numbers: what is proposed from now on is higher.

@@ -37,3 +37,22 @@ pub(crate) async fn forget(
     }
     Ok(NodeAnswers(answers))
 }
+
+/// Asks all nodes at once to forget a number that nobody can have been given. Returns how many did, and those
+/// that could not be asked.
+pub(crate) async fn forget_number(
+    urls: &[String],
+    setting: &Setting,
+    name: &Name,
+) -> Result<(usize, NodeAnswers), Error> {
+    let asking =
+        urls.iter().enumerate().map(|(index, url)| node::forget_number(index, url, setting, name));
+    let (mut forgotten, mut answers) = (0, Vec::new());
+    for (node, count) in all(asking.collect::<Result<_, _>>()?).await {
+        match count {
+            Ok(count) => forgotten += usize::from(count > 0),
+            Err(failure) => answers.push(NodeAnswer { node, failure: Some(failure) }),
+        }
+    }
+    Ok((forgotten, NodeAnswers(answers)))
+}

@@ -112,5 +112,5 @@ pub use name::{MAX_NAME_BYTES, Name};
 pub use note::{MAX_NOTE_BYTES, Note};
 pub use owner::Owner;
 pub use quorlock_protocol::{Backoff, Cap, Carries, Drift};
-pub use settings::{Dialect, MIN_TTL, Settings};
+pub use settings::{Dialect, MAX_LOCAL_TURNS, MIN_TTL, Settings};
 pub use token::{Token, TokenText};

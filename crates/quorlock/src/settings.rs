@@ -18,6 +18,11 @@ const DEFAULT_LEAD_SHARE: u32 = 20;
 /// What a caller may set goes up to this share: a round has to end long before its lease does.
 const LARGEST_NODE_SHARE: u32 = 5;
 
+/// The most holders of one process in a row. Each has a number, and a new locker, which knows of none that was
+/// given out yet, reserves so many with its first lock. That it takes longer than so many microseconds to be
+/// greeted by a server is what keeps numbers from getting ahead of the clock.
+pub const MAX_LOCAL_TURNS: u16 = 128;
+
 /// How far a server's clock may be behind a client's by default.
 const DEFAULT_CLOCK_BEHIND: Duration = Duration::from_millis(100);
 /// How far it may be ahead, the way of a request included.
@@ -69,7 +74,7 @@ pub struct Settings {
     /// The widest spread of the random delay between two attempts. Default: 200 ms.
     pub retry: Backoff,
     /// How many holders of one process in a row may have a lock before it is offered to others.
-    /// Default: 16.
+    /// Default: 16, and at most [`MAX_LOCAL_TURNS`].
     pub local_turns: u16,
     /// Put before every name to make the key on a Redis node. Default: nothing.
     pub prefix: Vec<u8>,
@@ -161,6 +166,16 @@ impl Settings {
             return Err(Error::misuse(
                 format!("the prefix \"{}\" has \":quorlock:\" in it", self.prefix.escape_ascii()),
                 "choose another: keys that lie beside a lock have that in them",
+            ));
+        }
+        if self.local_turns > MAX_LOCAL_TURNS {
+            return Err(Error::misuse(
+                format!(
+                    "{} turns of one process in a row are more than the {MAX_LOCAL_TURNS} that there may be: \
+                     each reserves a number, and numbers must not outrun the clock",
+                    self.local_turns
+                ),
+                format!("use at most {MAX_LOCAL_TURNS} local_turns"),
             ));
         }
         self.check_keep(self.keep())?;
@@ -294,6 +309,8 @@ mod tests {
         assert!(hold.contains("300ms") && hold.contains("500ms"), "{hold}");
         let prefix = refusal(|s| s.prefix = b"a:quorlock:b".to_vec());
         assert!(prefix.contains("a:quorlock:b") && prefix.contains("choose another"), "{prefix}");
+        let turns = refusal(|s| s.local_turns = 129);
+        assert!(turns.contains("129 turns") && turns.contains("at most 128"), "{turns}");
         let zero = refusal(|s| s.connect_limit = Duration::ZERO);
         assert!(zero.contains("connect time limit is zero"), "{zero}");
     }

@@ -39,11 +39,12 @@ pub enum FaultClass {
     ClockExcursion,
     AllClocks,
     Forge,
+    Poison,
 }
 
 impl FaultClass {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Pause,
         Self::Preempt,
         Self::Suspend,
@@ -65,6 +66,7 @@ impl FaultClass {
         Self::ClockExcursion,
         Self::AllClocks,
         Self::Forge,
+        Self::Poison,
     ];
 
     /// Its name on the command line.
@@ -92,6 +94,7 @@ impl FaultClass {
             Self::ClockExcursion => "clock-excursion",
             Self::AllClocks => "all-clocks",
             Self::Forge => "forge",
+            Self::Poison => "poison",
         }
     }
 }
@@ -221,6 +224,14 @@ pub enum FaultKind {
         /// To which process.
         process: u8,
     },
+    /// The last number of every lock there becomes one that nobody can have been given, and is put right at the
+    /// end.
+    Poison {
+        /// Which node.
+        node: u8,
+        /// The number.
+        number: u64,
+    },
 }
 
 impl FaultKind {
@@ -342,6 +353,12 @@ fn fault(setup: &Setup, class: FaultClass, at: u64, random: &mut Random) -> Faul
             (FaultKind::Step { by }, 0)
         }
         FaultClass::Forge => (FaultKind::Forge { process }, 0),
+        FaultClass::Poison => {
+            let ten_years = WALL_START / 1_000 + 3_650 * 24 * 3_600 * 1_000_000;
+            let numbers = [1 << 53, i64::MAX.unsigned_abs(), ten_years];
+            let number = random.pick(&numbers).unwrap_or(ten_years);
+            (FaultKind::Poison { node, number }, random.between(100 * MS, 3 * ttl))
+        }
     };
     Fault { at, lasts, kind }
 }
@@ -435,7 +452,8 @@ impl World {
             | FaultKind::Delay { .. }
             | FaultKind::Slow { .. }
             | FaultKind::Stop { .. }
-            | FaultKind::Excursion { .. } => {
+            | FaultKind::Excursion { .. }
+            | FaultKind::Poison { .. } => {
                 state.apply(kind, 1);
                 state.at(end, Event::Mend(index));
             }
@@ -482,6 +500,10 @@ impl State {
             FaultKind::Excursion { node, by } => {
                 let now = self.now;
                 self.servers[usize::from(node)].clock.jump(now, sign * by);
+            }
+            FaultKind::Poison { node, number } => {
+                let server = &mut self.servers[usize::from(node)];
+                if sign > 0 { server.poison(number) } else { server.cure() }
             }
             _ => {}
         }

@@ -48,11 +48,13 @@ pub enum Planted {
     DeadByAnyClock,
     /// A message of a grant counts whoever has sent it.
     SecretUnchecked,
+    /// A number that nobody can have been given is adopted, by servers and clients.
+    PoisonAdopted,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::DeadlineFromReply,
         Self::GrantFromArrival,
         Self::ReleaseUnchecked,
@@ -74,6 +76,7 @@ impl Planted {
         Self::MakerDropsShared,
         Self::DeadByAnyClock,
         Self::SecretUnchecked,
+        Self::PoisonAdopted,
     ];
 
     /// What a margin lacks that counts how far a server may be behind twice, and not how far ahead.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::checkers::{self, Violation};
 use crate::nemesis::Plan;
+use crate::nodes::Server;
 use crate::trace::{Leftover, Trace, What};
 use crate::world::World;
 use crate::{Dialect, FaultClass, Setup};
@@ -87,6 +88,8 @@ impl World {
                 server.clock.set(now, shown);
             }
         }
+        // An old file may have brought a number back that was put right before.
+        state.servers.iter_mut().for_each(Server::cure);
         for process in &mut state.processes {
             process.calm();
         }

@@ -139,6 +139,9 @@ impl fmt::Display for Fault {
             FaultKind::Forge { process } => {
                 write!(f, "process {process} is sent messages of grants that no node has sent")
             }
+            FaultKind::Poison { node, number } => {
+                write!(f, "the numbers of node {node} become {number}")
+            }
         }?;
         if self.lasts > 0 { write!(f, ", for {} ms", self.lasts / 1_000_000) } else { Ok(()) }
     }

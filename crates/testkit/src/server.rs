@@ -165,7 +165,7 @@ impl RedisServer {
     }
 
     /// How many keys it keeps for locks that are held or wanted: not the numbers of past holders, which
-    /// stay for a day, and not the mark of the server.
+    /// stay for a day, and not the mark of the server, nor where old ones are cleared away.
     ///
     /// # Panics
     ///
@@ -176,6 +176,7 @@ impl RedisServer {
             for _, key in ipairs(redis.call('KEYS', '*')) do
               local value = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
               local past = key:match(':quorlock:fence$') or key:match(':quorlock:set$')
+                or key:match(':quorlock:sweep$')
                 or value:match('^quorlock %d+[=-]')
               if not past then kept = kept + 1 end
             end

@@ -79,3 +79,35 @@ fn a_token_and_force_exclude_each_other() {
     let yes = outcome(quorlock().args(["release", "--yes", "x"]));
     assert_eq!(yes.code, Some(78), "{yes:?}");
 }
+
+/// What no holder can have been given is forgotten, where it lies, once somebody says so.
+#[test]
+fn a_number_that_is_none_is_forgotten() {
+    let nodes = Nodes::start(3);
+    let run = || {
+        outcome(nodes.quorlock("run").args([
+            "--wait",
+            "0s",
+            "x",
+            "--",
+            "sh",
+            "-c",
+            "echo $QUORLOCK_FENCE",
+        ]))
+    };
+    let before: u64 = run().stdout.trim().parse().expect("a fence");
+    for server in &nodes.0[..2] {
+        server.command(&["SET", "x", "quorlock 9007199254740992-x 0 0 0"]);
+    }
+    let refused = run();
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    assert!(refused.stderr.contains("9007199254740992"), "{refused:?}");
+    assert!(refused.stderr.contains("quorlock release --force --yes"), "{refused:?}");
+    let asked = outcome(nodes.quorlock("release").args(["--force", "x"]));
+    assert_eq!((asked.code, &*asked.stdout), (Some(0), "x is free\n"), "{asked:?}");
+    assert_eq!(run().code, Some(69), "nothing has changed");
+    let cured = outcome(nodes.quorlock("release").args(["--force", "--yes", "x"]));
+    assert!(cured.stdout.contains("2 of the nodes have forgotten"), "{cured:?}");
+    let after: u64 = run().stdout.trim().parse().expect("a fence");
+    assert!(after > before, "{after} {before}");
+}

@@ -26,6 +26,7 @@ pub(crate) struct AcquireRound {
     wish: Wish,
     stamp: Stamp,
     proposal: Option<Proposal>,
+    turns: u16,
     state: Mutex<State>,
 }
 
@@ -84,12 +85,14 @@ impl AcquireRound {
     pub(crate) fn start(core: &Arc<Core>, name: Name, wish: Wish) -> Arc<Self> {
         let token = Token::owned(&*core.runtime, wish.owner);
         let (stamp, since) = core.clock.stamp();
-        let proposal = core.proposal(stamp.wall_us, wish.turns(core.settings.local_turns));
+        let most = wish.turns(core.settings.local_turns);
+        let proposal = core.proposal(stamp.wall_us, most);
+        let turns = proposal.map_or(most, |proposal| proposal.block);
         let round = Acquire::new(core.quorum, &core.terms(wish.ttl), since, wish.least);
         let state = State { round, said: Said::default(), asking: true, waker: None };
         let core = Arc::clone(core);
         let round =
-            Arc::new(Self { core, name, token, wish, stamp, proposal, state: state.into() });
+            Arc::new(Self { core, name, token, wish, stamp, proposal, turns, state: state.into() });
         round.core.ask_all(&round);
         let lost = {
             let mut state = locked(&round.state);
@@ -157,7 +160,7 @@ impl AcquireRound {
         drop(state);
         abstaining.tell(&self.core);
         let origin = Origin::Asked { on: tally.may_have_run(), backing: tally.yes() };
-        let won = Won { origin, valid_until, number };
+        let won = Won { origin, valid_until, number, turns: self.turns };
         Claim::new(&self.core, self.name.clone(), self.token, self.wish, won)
     }
 
@@ -198,6 +201,7 @@ impl Round for AcquireRound {
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        let answer = self.core.heard(node, self.stamp.wall_us, answer);
         let mut granted = None;
         match &answer {
             Answer::Granted { number } => {

@@ -11,13 +11,11 @@ use crate::name::Name;
 use crate::node::{
     Answer, Failure, Grant, Proposal, Queued, Request, Round, Ticket, TicketNumber, Verb,
 };
-use crate::runtime::{random_u64, wall_us};
+use crate::runtime::random_u64;
 use crate::token::Token;
 use crate::watchdog::{Alarm, Place};
 use crate::wish::Wish;
-use quorlock_protocol::{
-    self as protocol, Defeat, Moment, NodeSet, Number, Queueing, Step, plausible,
-};
+use quorlock_protocol::{self as protocol, Defeat, Moment, NodeSet, Number, Queueing, Step};
 
 /// A ticket that outlives its client is gone after three TTLs, and the record that it may have been
 /// granted in its last moment one later.
@@ -55,10 +53,12 @@ struct State {
     others: bool,
     /// How often it was asked again without need. The pauses grow no longer well before the end of it.
     retries: u8,
-    /// How many of this process may have it one after another. Here, where it takes no room.
+    /// How many of this process may have it one after another, and for how many there are numbers. Here, where
+    /// they take no room.
     turns: u16,
     /// The lowest number that it has asked for: no node grants it with a lower one.
     proposed: u64,
+    block: u16,
     said: Said,
     waker: Option<Waker>,
 }
@@ -125,6 +125,9 @@ impl Candidacy {
     }
 
     fn new(core: &Arc<Core>, name: Name, wish: Wish) -> Arc<Self> {
+        let turns = wish.turns(core.settings.local_turns);
+        // The same for all nodes and requests: they may grant it by any of them.
+        let block = core.proposal(core.wall_us(), turns).map_or(turns, |proposal| proposal.block);
         core.waiters.admit(|waiter| Self {
             core: Arc::clone(core),
             name,
@@ -140,7 +143,8 @@ impl Candidacy {
                 left: false,
                 others: false,
                 retries: 0,
-                turns: wish.turns(core.settings.local_turns),
+                turns,
+                block,
                 proposed: u64::MAX,
                 said: Said::default(),
                 waker: None,
@@ -160,7 +164,7 @@ impl Candidacy {
         let mut state = locked(&self.state);
         match &state.phase {
             Phase::Won(won) if self.core.now() < won.0.before(self.least()) => {
-                let (valid_until, number) = **won;
+                let ((valid_until, number), turns) = (**won, state.block);
                 state.phase = Phase::Over;
                 let abstaining = self.core.abstaining(state.said.failures());
                 let origin = Origin::Queued {
@@ -171,7 +175,8 @@ impl Candidacy {
                 drop(state);
                 abstaining.tell(&self.core);
                 self.end();
-                let (name, won) = (self.name.clone(), Won { origin, valid_until, number });
+                let won = Won { origin, valid_until, number, turns };
+                let name = self.name.clone();
                 Poll::Ready(Some(Claim::new(&self.core, name, self.token, *wish, won)))
             }
             Phase::Won(_) => {
@@ -239,9 +244,13 @@ impl Candidacy {
             if !state.phase.is_standing() {
                 return;
             }
-            let likely = grant.number >= state.proposed
-                && plausible(grant.number, wall_us(&*self.core.runtime));
-            if !likely || !state.standing.told(node, grant.sent, grant.number) {
+            let wall_us = self.core.wall_us();
+            if !self.core.believes(node, wall_us, grant.number) {
+                state.said.miss(node, Failure::number(grant.number, wall_us));
+                return;
+            }
+            if grant.number < state.proposed || !state.standing.told(node, grant.sent, grant.number)
+            {
                 let node = self.core.label(node);
                 tracing::debug!(node, "a message of a grant that cannot be, or counts already");
                 return;
@@ -309,7 +318,8 @@ impl Candidacy {
             // By the time of day, so that all nodes sort alike. Each of them puts a new one behind
             // those that are there, whatever the time of day is thought to be.
             let number = number.map_or(TicketNumber::New(wall_us), TicketNumber::Agreed);
-            let proposal = self.core.proposal(wall_us, state.turns);
+            let least = self.core.next_number(wall_us);
+            let proposal = (least > 0).then_some(Proposal { least, block: state.block });
             state.proposed = state.proposed.min(proposal.map_or(0, Proposal::last));
             let candidacy = Arc::clone(self);
             Arc::new(Ask { candidacy, stamp, sent, number, yielding, proposal })
@@ -504,6 +514,7 @@ impl Round for Ask {
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        let answer = self.candidacy.core.heard(node, self.stamp.wall_us, answer);
         self.candidacy.heard(node, self.sent, answer);
     }
 

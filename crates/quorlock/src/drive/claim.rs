@@ -113,6 +113,8 @@ pub(crate) struct Won {
     pub(crate) origin: Origin,
     pub(crate) valid_until: Moment,
     pub(crate) number: Number,
+    /// How many holders of this process may have it in a row: so many numbers are reserved.
+    pub(crate) turns: u16,
 }
 
 /// Records and tickets of a claim that was handed over may last for so many TTLs at least.
@@ -122,7 +124,8 @@ impl Won {
     /// A claim of another process, of which nothing is known yet.
     fn elsewhere(core: &Core, origin: Origin, ttl: Duration) -> Self {
         let valid_until = core.terms(ttl).valid_until(core.now());
-        Self { origin, valid_until, number: Number::default() }
+        // Of those from elsewhere it is not known how many numbers are theirs.
+        Self { origin, valid_until, number: Number::default(), turns: 1 }
     }
 }
 
@@ -136,7 +139,7 @@ impl Claim {
         won: Won,
     ) -> Arc<Self> {
         let Wish { ttl, keep, noted, .. } = wish;
-        let Won { origin, valid_until, number } = won;
+        let Won { origin, valid_until, number, turns } = won;
         let all = NodeSet::first(core.nodes.len());
         let (on, lingers, others, backing) = match origin {
             Origin::Asked { on, backing } => (on, 1, false, backing),
@@ -150,9 +153,7 @@ impl Claim {
             }
         };
         let borrowed = matches!(origin, Origin::Borrowed);
-        // Of those from elsewhere it is not known how many numbers are theirs.
         let elsewhere = matches!(origin, Origin::Borrowed | Origin::Resumed);
-        let turns = if elsewhere { 1 } else { wish.turns(core.settings.local_turns) };
         core.numbered(number.last);
         let now = core.now();
         let caps = Caps::new(keep.max_extensions, keep.max_hold, now);

@@ -93,6 +93,7 @@ impl Round for ConfirmRound {
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        let answer = self.claim.core.heard(node, self.stamp.wall_us, answer);
         self.vote(node, |said| said.hear(node, answer));
     }
 

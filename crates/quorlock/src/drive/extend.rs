@@ -138,6 +138,7 @@ impl Round for ExtendRound {
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
+        let answer = self.claim.core.heard(node, self.stamp.wall_us, answer);
         if let Answer::Granted { number } = answer {
             locked(&self.state).numbers.take(number);
         }

@@ -77,7 +77,7 @@ impl Round for InspectRound {
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
-        let seen = match answer {
+        let seen = match self.core.heard(node, self.stamp.wall_us, answer) {
             Answer::Seen(seen) => Ok(seen),
             Answer::Failed(failure) => Err(failure),
             Answer::Granted { .. }

@@ -43,7 +43,7 @@ pub use secret::Secret;
 pub(crate) use secret::Secrets;
 pub(crate) use seen::noted;
 pub use seen::{Listed, MAX_NOTED_BYTES, Seen};
-pub(crate) use url::{Setting, examine, forget, init, member, open_with};
+pub(crate) use url::{Setting, examine, forget, forget_number, init, member, open_with};
 pub use url::{members, open, open_some};
 
 use crate::name::Name;
@@ -182,6 +182,10 @@ pub struct Capabilities {
     /// Whether a lease also ends when the *time of day* has advanced by its validity, as it does on a
     /// node that compares clients' times of day. The time since the machine started always ends it.
     pub by_wall_clock: bool,
+    /// Whether its numbers follow the time of day of all clients, so that one which is more than a day ahead of
+    /// it is a [failure](FailureKind::Number) of the node. Not so where one machine has the only clock: numbers
+    /// stay ahead of it when it is set back.
+    pub numbers_by_clock: bool,
 }
 
 /// What a node is asked to do.
@@ -331,6 +335,17 @@ pub enum Answer {
     Marker(Option<Marker>),
     /// Neither.
     Failed(Failure),
+}
+
+impl Answer {
+    /// The number of a holder that it tells, if it does.
+    pub(crate) fn number(&self) -> Option<u64> {
+        match self {
+            Self::Granted { number } => Some(*number),
+            Self::Seen(seen) => seen.record?.number,
+            _ => None,
+        }
+    }
 }
 
 /// A place in the queue of one node.

@@ -184,6 +184,25 @@ pub(crate) fn forget(
     }
 }
 
+/// Has the node behind the `index`-th URL forget the number of a lock that nobody can have been given.
+pub(crate) fn forget_number(
+    index: usize,
+    url: &str,
+    setting: &Setting,
+    name: &Name,
+) -> Result<BoxFuture<'static, Kept>, Error> {
+    match Kind::of(index, url)? {
+        #[cfg(feature = "redis")]
+        Kind::Redis => super::redis::forget_number(index, url, setting, name),
+        // Its numbers are not compared with the time of day.
+        #[cfg(feature = "sqlite")]
+        Kind::Sqlite => {
+            let label = super::sqlite::label(index, url)?;
+            Ok(Box::pin(async { (label, Ok(0)) }))
+        }
+    }
+}
+
 /// The kinds of nodes that a URL can stand for.
 enum Kind {
     #[cfg(feature = "redis")]

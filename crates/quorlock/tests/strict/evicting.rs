@@ -8,7 +8,7 @@ use crate::logs::Logs;
 use crate::world::{World, assert_both_hold, is_held};
 
 /// What a server needs by itself, and some room.
-const BYTES: u64 = 3_000_000;
+pub(crate) const BYTES: u64 = 3_000_000;
 
 fn evicting() -> RedisServer {
     RedisServer::builder().own_clock().maxmemory(BYTES, "volatile-lru").start()
@@ -41,6 +41,48 @@ async fn it_is_refused() {
 
     set("noeviction");
     world.all_reached_by(&second).await;
+}
+
+/// How many keys a server has thrown away.
+fn thrown_away(server: &RedisServer) -> u64 {
+    let count = server.info("stats", "evicted_keys").expect("a count");
+    count.parse().expect("a number")
+}
+
+pub(crate) fn set_policy(server: &RedisServer, policy: &str) {
+    let set = server.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
+    assert_eq!(set, Reply::Simple("OK".into()));
+}
+
+/// Has a server throw away many times as many keys as it has room for.
+pub(crate) async fn press(server: &RedisServer) {
+    let (mut filler, before) = (0, thrown_away(server));
+    eventually("keys are thrown away", async || {
+        for _ in 0..100 {
+            filler += 1;
+            let (key, value) = (format!("filler {filler}"), "x".repeat(10_000));
+            server.command(&["SET", &key, &value, "PX", "3600000"]);
+        }
+        thrown_away(server) > before + 1_000
+    })
+    .await;
+}
+
+/// After the greeting, for a moment, while somebody needs the room: what is held has no end by the server's
+/// clock, and is none of the keys that it may throw away.
+#[tokio::test]
+async fn a_policy_that_is_switched_for_a_moment_takes_away_nothing_that_is_held() {
+    let world = World::with(Dialect::Strict, |it| it.maxmemory(BYTES, "noeviction")).await;
+    let (first, second) = (world.holder_of_two().await, world.client().await);
+    let server = &world.servers[1];
+    for policy in ["volatile-lru", "volatile-ttl", "volatile-random"] {
+        set_policy(server, policy);
+        press(server).await;
+        set_policy(server, "noeviction");
+        assert!(is_held(server), "thrown away by {policy}");
+    }
+    second.try_lock(NAME).await.expect_err("taken");
+    assert!(first.guard.is_held());
 }
 
 #[tokio::test]

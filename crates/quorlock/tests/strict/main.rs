@@ -18,9 +18,11 @@ mod logs;
 mod members;
 mod one_clock;
 mod participants;
+mod poisoned;
 mod quarantine;
 mod rights;
 mod running_full;
+mod tending;
 mod world;
 
 use quorlock::Dialect;

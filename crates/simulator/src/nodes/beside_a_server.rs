@@ -154,7 +154,12 @@ impl Pair {
         let who = random.below(self.tokens.len() as u64);
         let token = self.tokens[who as usize];
         let name = NAMES[usize::from(random.percent(30))].as_bytes().to_vec();
-        let least = step * 100 + random.below(150);
+        let least = match random.below(16) {
+            // What nobody can be given.
+            0 => 1 << 53,
+            1 => u64::MAX,
+            _ => step * 100 + random.below(150),
+        };
         let proposal =
             random.percent(90).then(|| Proposal { least, block: random.between(1, 16) as u16 });
         let ttl = TTL - Duration::from_millis(random.below(5_000));

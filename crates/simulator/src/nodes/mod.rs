@@ -23,6 +23,7 @@ use crate::clock::Clock;
 use crate::planted::Planted;
 use crate::setup::{Dialect, Setup};
 use crate::trace::{Kept, Reply, digest};
+use crate::world::WALL_START;
 pub(crate) use asked::{Asked, AskedVerb};
 use verbs::{Keys, Records as _};
 
@@ -33,6 +34,8 @@ pub(crate) struct Script<'a> {
     /// The earliest and the latest time of the server at which it looks at the request, in
     /// microseconds.
     window_us: (u64, u64),
+    /// The client's time of day, in microseconds.
+    wall_us: u64,
     /// Which start of the server the connection is to.
     run_id: u64,
     /// The digest of the set of nodes that the client was given.
@@ -122,7 +125,22 @@ pub(crate) struct Server {
     history: Option<VecDeque<(u64, Data)>>,
     planted: Option<Planted>,
     quiet: Duration,
+    /// The last numbers before they were poisoned.
+    sound: ByName<u64>,
 }
+
+impl Data {
+    /// Shows the last number of every lock, to be changed.
+    fn numbers(&mut self, change: impl FnMut(&[u8], &mut u64)) {
+        match self {
+            Self::Redlock(keys) => keys.records.numbers(change),
+            Self::Strict(keys) => keys.records.numbers(change),
+        }
+    }
+}
+
+/// No run lasts until then, by whatever clock.
+const IMPLAUSIBLE_US: u64 = WALL_START / 1_000 + 2 * 24 * 60 * 60 * 1_000_000;
 
 /// So far back a server can be thrown.
 const HISTORY: u64 = 4_000_000_000;
@@ -139,7 +157,8 @@ impl Server {
         let history = forgets.then(|| VecDeque::from([(0, data.clone())]));
         let quiet = setup.quarantine();
         let (planted, up) = (setup.planted, true);
-        Self { clock, up, stopped: 0, slow: 0, run_id, data, history, planted, quiet }
+        let sound = ByName::new();
+        Self { clock, up, stopped: 0, slow: 0, run_id, data, history, planted, quiet, sound }
     }
 
     /// Does what is asked at a true time, over a connection to one start of it.
@@ -154,6 +173,7 @@ impl Server {
         let mut script = Script {
             clock: self.clock.at(now),
             window_us: (asked.wall_us.saturating_sub(behind), asked.wall_us + ahead),
+            wall_us: asked.wall_us,
             run_id,
             set: Arc::clone(&asked.set),
             quiet_us: self.quiet.as_micros() as u64,
@@ -205,6 +225,26 @@ impl Server {
         };
         let (token, until) = kept.map_or((0, 0), |(token, until)| (digest(token), until));
         Kept { token, until, number }
+    }
+
+    /// Every lock that it knows has this number from now on, until somebody puts it right.
+    pub(crate) fn poison(&mut self, number: u64) {
+        self.cure();
+        let sound = &mut self.sound;
+        self.data.numbers(|name, last| {
+            sound.insert(name.to_vec(), *last);
+            *last = number;
+        });
+    }
+
+    /// Somebody puts numbers right that are none.
+    pub(crate) fn cure(&mut self) {
+        let sound = std::mem::take(&mut self.sound);
+        self.data.numbers(|name, last| {
+            if *last > IMPLAUSIBLE_US {
+                *last = sound.get(name).copied().unwrap_or_default();
+            }
+        });
     }
 
     /// Forgets something.

@@ -3,7 +3,7 @@
 use quorlock::node::ParticipantId;
 
 use super::Script;
-use super::verbs::{Keys, Records};
+use super::verbs::{Keys, Records, Refusal};
 use crate::planted::Planted;
 
 /// The maker, which is `None`, and who takes part, each with its end by the server's clock in microseconds.
@@ -20,7 +20,7 @@ impl<R: Records> Keys<R> {
         name: &[u8],
         ttl_ms: u64,
         script: &Script<'_>,
-    ) -> Option<u64> {
+    ) -> Result<Option<u64>, Refusal> {
         let now = script.micros();
         let mut shares = self.records.shares(name);
         if shares.is_empty() && who.is_some() {
@@ -30,12 +30,15 @@ impl<R: Records> Keys<R> {
             let mine = shares.iter().find(|(other, _)| *other == who).map(|(_, end)| *end);
             shares.retain(|(other, end)| *other != who && *end > now);
             if shares.len() >= MOST && mine.is_none() && who.is_some() {
-                return None;
+                return Ok(None);
             }
             shares.push((who, mine.unwrap_or_default().max(now + ttl_ms * 1_000)));
+        }
+        let number = self.records.keep(name, ttl_ms, script)?;
+        if !shares.is_empty() {
             self.records.share(name, shares);
         }
-        Some(self.records.keep(name, ttl_ms, script))
+        Ok(Some(number))
     }
 
     /// Whether anybody holds it but its maker.

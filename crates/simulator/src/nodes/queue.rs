@@ -91,7 +91,8 @@ impl<R: Records> Keys<R> {
             let proposal = waiter.proposal.map(|proposal| proposal.at_least(next));
             let (ttl_ms, seen_us) = (waiter.ttl_ms, Some(waiter.seen_us));
             let taking = Taking { ttl_ms, proposal, least: next, seen_us };
-            let number = self.records.take(name, &token, taking, script);
+            // Whoever wants a number that nobody can be given is passed over.
+            let Ok(number) = self.records.take(name, &token, taking, script) else { continue };
             let (Ticket { client, waiter, secret, .. }, sent) = (waiter.ticket, waiter.sent);
             let grant = Grant { waiter, secret, sent, others, number };
             if script.publish(client, grant) {
@@ -103,7 +104,8 @@ impl<R: Records> Keys<R> {
     /// Lets go of a lock: it is passed on, or free if there is nobody, or nobody may have it now.
     pub(super) fn let_go(&mut self, name: &[u8], me: &[u8], next: u64, script: &mut Script<'_>) {
         let waiting = self.queues.get(name).is_some_and(|queue| !queue.places.is_empty());
-        if !waiting || !self.records.may_pass_on(script) {
+        let numbered = self.records.number_refusal(name, next, script).is_none();
+        if !waiting || !self.records.may_pass_on(script) || !numbered {
             return self.records.drop(name, script);
         }
         while self.pass_on(name, me, next, script) == Turn::Mine {}

@@ -5,8 +5,9 @@ use std::time::Duration;
 use quorlock::node::{Mark, Marker};
 
 use super::participants::Shares;
-use super::verbs::{Records as Dialect, Refusal, Taking};
+use super::verbs::{NUMBERS_END, Records as Dialect, Refusal, Taking, refuse};
 use super::{ByName, Script};
+use crate::planted::Planted;
 
 /// What the server keeps. Whatever has expired counts as gone, and goes when it is in the way.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +22,15 @@ struct Lock {
     /// The last millisecond of its life.
     until: u64,
     shares: Shares,
+}
+
+impl Records {
+    /// Shows the last number of every lock, to be changed.
+    pub(super) fn numbers(&mut self, mut change: impl FnMut(&[u8], &mut u64)) {
+        for (name, number) in &mut self.numbers {
+            change(name, number);
+        }
+    }
 }
 
 impl Dialect for Records {
@@ -75,27 +85,43 @@ impl Dialect for Records {
         0
     }
 
-    fn raise(&mut self, name: &[u8], least: u64) -> u64 {
-        let number = self.last_number(name).max(least);
-        self.numbers.insert(name.to_vec(), number);
-        number
+    fn number_refusal(&self, _: &[u8], least: u64, script: &Script<'_>) -> Option<Refusal> {
+        let refused = least >= NUMBERS_END && !script.has(Planted::PoisonAdopted);
+        refused.then_some(Refusal::Number)
     }
 
-    fn take(&mut self, name: &[u8], token: &[u8], taking: Taking, script: &Script<'_>) -> u64 {
+    fn raise(&mut self, name: &[u8], least: u64, script: &Script<'_>) -> Result<u64, Refusal> {
+        let number = self.last_number(name).max(least);
+        refuse(self.number_refusal(name, number, script))?;
+        self.numbers.insert(name.to_vec(), number);
+        Ok(number)
+    }
+
+    fn take(
+        &mut self,
+        name: &[u8],
+        token: &[u8],
+        taking: Taking,
+        script: &Script<'_>,
+    ) -> Result<u64, Refusal> {
+        let numbered = taking.proposal.is_some();
+        let number = if numbered { taking.number(self.last_number(name), script)? } else { 0 };
         let until = script.millis() + taking.ttl_ms;
         self.locks
             .insert(name.to_vec(), Lock { token: token.to_vec(), until, shares: Shares::new() });
-        let Some(proposal) = taking.proposal else { return 0 };
-        let number = proposal.after(self.last_number(name));
-        self.numbers.insert(name.to_vec(), number);
-        number
+        if numbered {
+            self.numbers.insert(name.to_vec(), number);
+        }
+        Ok(number)
     }
 
-    fn keep(&mut self, name: &[u8], ttl_ms: u64, script: &Script<'_>) -> u64 {
+    fn keep(&mut self, name: &[u8], ttl_ms: u64, script: &Script<'_>) -> Result<u64, Refusal> {
         if let Some(lock) = self.locks.get_mut(name) {
             lock.until = lock.until.max(script.millis() + ttl_ms);
         }
-        self.last_number(name)
+        let number = self.last_number(name);
+        refuse(self.number_refusal(name, number, script))?;
+        Ok(number)
     }
 
     fn heal(
@@ -106,8 +132,8 @@ impl Dialect for Records {
         _: u64,
         _: Shares,
         _: &Script<'_>,
-    ) -> Option<u64> {
-        None
+    ) -> Result<Option<u64>, Refusal> {
+        Ok(None)
     }
 
     fn shares(&self, name: &[u8]) -> Shares {

@@ -6,9 +6,12 @@ use std::time::Duration;
 use quorlock::node::{ClosedFor, Marker, MarkerState, Members, Writes};
 
 use super::participants::Shares;
-use super::verbs::{Records as Dialect, Refusal, Taking};
+use super::verbs::{Records as Dialect, Refusal, Taking, refuse};
 use super::{ByName, Script};
 use crate::planted::Planted;
+
+/// How far a number may be ahead of the client's time of day.
+const MOST_AHEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Records {
@@ -51,6 +54,13 @@ impl Records {
         let (state, members) = (MarkerState::Formed, Some(members));
         let mark = Mark { state, run_id, members, closed_for: None, from_us: 0, nonce: 1 };
         Self { locks: ByName::new(), marker: Some(mark) }
+    }
+
+    /// Shows the last number of every lock, to be changed.
+    pub(super) fn numbers(&mut self, mut change: impl FnMut(&[u8], &mut u64)) {
+        for (name, lock) in &mut self.locks {
+            change(name, &mut lock.number);
+        }
     }
 
     /// Until when it casts no vote, by the server's clock in nanoseconds.
@@ -198,31 +208,44 @@ impl Dialect for Records {
         wall_us
     }
 
-    fn raise(&mut self, name: &[u8], least: u64) -> u64 {
-        let lock = self.locks.entry(name.to_vec()).or_default();
-        lock.number = lock.number.max(least);
-        lock.number
+    fn number_refusal(&self, name: &[u8], least: u64, script: &Script<'_>) -> Option<Refusal> {
+        let most = script.wall_us + MOST_AHEAD_US;
+        let refused = self.last_number(name).max(least) > most;
+        (refused && !script.has(Planted::PoisonAdopted)).then_some(Refusal::Number)
     }
 
-    fn take(&mut self, name: &[u8], token: &[u8], taking: Taking, script: &Script<'_>) -> u64 {
+    fn raise(&mut self, name: &[u8], least: u64, script: &Script<'_>) -> Result<u64, Refusal> {
+        refuse(self.number_refusal(name, least, script))?;
+        let lock = self.locks.entry(name.to_vec()).or_default();
+        lock.number = lock.number.max(least);
+        Ok(lock.number)
+    }
+
+    fn take(
+        &mut self,
+        name: &[u8],
+        token: &[u8],
+        taking: Taking,
+        script: &Script<'_>,
+    ) -> Result<u64, Refusal> {
+        let number = taking.number(self.last_number(name), script)?;
+        refuse(self.number_refusal(name, number, script))?;
         // What the new holder counts from is not before the request that it counts from was seen.
         let from = script.micros().max(taking.seen_us.unwrap_or_default());
         let lock = self.locks.entry(name.to_vec()).or_default();
-        lock.number = match taking.proposal {
-            Some(proposal) => proposal.after(lock.number),
-            None => taking.least.max(lock.number + 1),
-        };
+        lock.number = number;
         lock.expiry_us = from + taking.ttl_ms * 1_000;
         (lock.owner, lock.shares) = (token.to_vec(), Shares::new());
-        lock.number
+        Ok(number)
     }
 
-    fn keep(&mut self, name: &[u8], ttl_ms: u64, script: &Script<'_>) -> u64 {
+    fn keep(&mut self, name: &[u8], ttl_ms: u64, script: &Script<'_>) -> Result<u64, Refusal> {
+        refuse(self.number_refusal(name, 0, script))?;
         let lock = self.locks.entry(name.to_vec()).or_default();
         let until = script.micros() + ttl_ms * 1_000;
         let shortens = script.has(Planted::ExtendShortens);
         lock.expiry_us = if shortens { until } else { lock.expiry_us.max(until) };
-        lock.number
+        Ok(lock.number)
     }
 
     fn heal(
@@ -233,14 +256,15 @@ impl Dialect for Records {
         least: u64,
         shares: Shares,
         script: &Script<'_>,
-    ) -> Option<u64> {
+    ) -> Result<Option<u64>, Refusal> {
         let held = self.read(name).is_some() && self.is_live(name, script);
         if held || self.last_number(name) > least || self.standing(script) != Standing::Quiet {
-            return None;
+            return Ok(None);
         }
+        refuse(self.number_refusal(name, least, script))?;
         let owner = token.to_vec();
         self.locks.insert(name.to_vec(), Lock { number: least, expiry_us: 0, owner, shares });
-        Some(self.keep(name, ttl_ms, script))
+        self.keep(name, ttl_ms, script).map(Some)
     }
 
     fn drop(&mut self, name: &[u8], _: &Script<'_>) {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use quorlock::Name;
-use quorlock::node::{Answer, Holder, Listed, Mark, Marker, Proposal, Queued, Record, Seen};
+use quorlock::node::{
+    Answer, Failure, FailureKind, Holder, Listed, Mark, Marker, Proposal, Queued, Record, Seen,
+};
 
 use super::participants::Shares;
 use super::queue::{Queue, Turn, Waiter};
@@ -29,12 +31,35 @@ pub(super) struct Taking {
     pub(super) seen_us: Option<u64>,
 }
 
+/// No number reaches this: one more would not be another one for Lua.
+pub(super) const NUMBERS_END: u64 = 1 << 53;
+
+impl Taking {
+    /// The last number of the new holder, where `last` was given out.
+    pub(super) fn number(self, last: u64, script: &Script<'_>) -> Result<u64, Refusal> {
+        let proposal = self.proposal.unwrap_or(Proposal { least: self.least, block: 1 });
+        if script.has(Planted::PoisonAdopted) {
+            // As Lua counts.
+            let first = (last as f64 + 1.0).max(proposal.least as f64);
+            return Ok((first + f64::from(proposal.block.saturating_sub(1))) as u64);
+        }
+        proposal.after(last).ok_or(Refusal::Number)
+    }
+}
+
+/// Ends a script that is refused.
+pub(super) fn refuse(refusal: Option<Refusal>) -> Result<(), Refusal> {
+    refusal.map_or(Ok(()), Err)
+}
+
 /// Why a server does not vote.
 #[derive(Clone)]
 pub(super) enum Refusal {
     Clock,
     /// By its marker.
     Marker(Marker),
+    /// It has no number that anybody can be given.
+    Number,
 }
 
 /// What stands before the verbs in each dialect, with the names of the functions in the scripts.
@@ -56,9 +81,17 @@ pub(super) trait Records: Default + Clone {
     fn last_number(&self, name: &[u8]) -> u64;
     /// The least number for whom a lock is passed on to by somebody who proposes none.
     fn newest(&self, wall_us: u64) -> u64;
-    fn raise(&mut self, name: &[u8], least: u64) -> u64;
-    fn take(&mut self, name: &[u8], token: &[u8], taking: Taking, script: &Script<'_>) -> u64;
-    fn keep(&mut self, name: &[u8], ttl_ms: u64, script: &Script<'_>) -> u64;
+    /// Whether nobody can be given this number.
+    fn number_refusal(&self, name: &[u8], least: u64, script: &Script<'_>) -> Option<Refusal>;
+    fn raise(&mut self, name: &[u8], least: u64, script: &Script<'_>) -> Result<u64, Refusal>;
+    fn take(
+        &mut self,
+        name: &[u8],
+        token: &[u8],
+        taking: Taking,
+        script: &Script<'_>,
+    ) -> Result<u64, Refusal>;
+    fn keep(&mut self, name: &[u8], ttl_ms: u64, script: &Script<'_>) -> Result<u64, Refusal>;
     fn heal(
         &mut self,
         name: &[u8],
@@ -67,7 +100,7 @@ pub(super) trait Records: Default + Clone {
         least: u64,
         shares: Shares,
         script: &Script<'_>,
-    ) -> Option<u64>;
+    ) -> Result<Option<u64>, Refusal>;
     /// Who holds it, if more than one may.
     fn shares(&self, name: &[u8]) -> Shares;
     fn share(&mut self, name: &[u8], shares: Shares);
@@ -117,14 +150,14 @@ impl<R: Records> Keys<R> {
                 }
                 let taking =
                     Taking { ttl_ms: millis(*ttl), proposal: *proposal, least: 0, seen_us: None };
-                Answer::Granted { number: self.records.take(name, &token.text(), taking, script) }
+                Answer::Granted { number: self.records.take(name, &token.text(), taking, script)? }
             }
             AskedVerb::Confirm { token, number } => {
                 let ours = holds(self, &token.text()) && self.records.is_live(name, script);
                 if !ours && !script.has(Planted::ConfirmUnchecked) {
                     return Ok(Answer::Refused);
                 }
-                Answer::Granted { number: self.records.raise(name, *number) }
+                Answer::Granted { number: self.records.raise(name, *number, script)? }
             }
             AskedVerb::Extend { token, ttl, heal, participant } => {
                 let refusal = self.records.clock_refusal(script);
@@ -134,18 +167,20 @@ impl<R: Records> Keys<R> {
                 let (text, ttl_ms) = (token.text(), millis(*ttl));
                 let counts = heal.is_some() || !self.records.is_quiet(script);
                 if holds(self, &text) && self.records.is_live(name, script) && counts {
-                    let kept = self.keep_for(*participant, name, ttl_ms, script);
+                    let kept = self.keep_for(*participant, name, ttl_ms, script)?;
                     return Ok(kept.map_or(Answer::Refused, |number| Answer::Granted { number }));
                 }
                 if script.has(Planted::ExtendCreates) {
                     let taking = Taking { ttl_ms, proposal: None, least: 0, seen_us: None };
-                    let number = self.records.take(name, &text, taking, script);
+                    let number = self.records.take(name, &text, taking, script)?;
                     return Ok(Answer::Granted { number });
                 }
                 let alone = participant.map(|who| (Some(who), script.micros() + ttl_ms * 1_000));
                 let alone: Shares = alone.into_iter().collect();
-                let healed = heal
-                    .and_then(|least| self.records.heal(name, &text, ttl_ms, least, alone, script));
+                let healed = match heal {
+                    Some(least) => self.records.heal(name, &text, ttl_ms, *least, alone, script)?,
+                    None => None,
+                };
                 healed.map_or(Answer::Refused, |number| Answer::Granted { number })
             }
             AskedVerb::Wait { .. } => return self.wait(asked, script),
@@ -218,11 +253,16 @@ impl<R: Records> Keys<R> {
         let owner = self.records.read(name);
         let mine = owner.as_deref() == Some(&*me);
         let ttl_ms = millis(*ttl);
+        if let Some(proposal) = proposal {
+            refuse(self.records.number_refusal(name, proposal.last(), script))?;
+        }
         if mine && (!*yielding || self.is_shared(name, script)) {
-            if let Some(proposal) = proposal {
-                self.records.raise(name, proposal.last());
+            if let Some(proposal) = proposal
+                && self.records.last_number(name) < proposal.last()
+            {
+                self.records.raise(name, proposal.last(), script)?;
             }
-            let number = self.keep_for(None, name, ttl_ms, script).unwrap_or_default();
+            let number = self.keep_for(None, name, ttl_ms, script)?.unwrap_or_default();
             return Ok(Answer::Granted { number });
         }
         let (ticket, proposal, sent) = (*ticket, *proposal, asked.sent);
@@ -243,7 +283,7 @@ impl<R: Records> Keys<R> {
             return Ok(queued(None));
         }
         let taking = Taking { ttl_ms: keep_ms, proposal, least: 0, seen_us: None };
-        Ok(Answer::Granted { number: self.records.take(name, &me, taking, script) })
+        Ok(Answer::Granted { number: self.records.take(name, &me, taking, script)? })
     }
 
     fn inspect(&self, name: &[u8], script: &Script<'_>) -> Seen {
@@ -282,5 +322,9 @@ fn refused(refusal: Refusal, script: &Script<'_>) -> Served {
     match refusal {
         Refusal::Clock => Served::Clock(script.micros()),
         Refusal::Marker(marker) => Served::NoVote(marker),
+        Refusal::Number => {
+            let text = "its number is none that anybody can be given";
+            Served::Answer(Answer::Failed(Failure::new(FailureKind::Number, text)))
+        }
     }
 }

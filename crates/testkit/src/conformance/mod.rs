@@ -116,6 +116,7 @@ macro_rules! conformance {
             the_last_who_takes_part_passes_the_lock_on
             a_lock_in_which_somebody_takes_part_is_not_yielded
             a_lock_is_taken_away_from_all_who_take_part
+            a_number_that_would_not_grow_is_not_given_out
             a_note_is_kept_beside_the_record_and_goes_with_an_empty_one
             only_the_holder_can_leave_a_note
             a_note_of_an_earlier_holder_does_not_count

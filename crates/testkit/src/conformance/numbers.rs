@@ -4,15 +4,15 @@
 
 use std::sync::Arc;
 
-use quorlock::node::{Proposal, TicketNumber};
+use quorlock::node::{Answer, FailureKind, Proposal, TicketNumber};
 
 use super::client::{Client, open};
 use super::probe::owner;
 use super::{Backend, LONG, SHORT};
 use crate::eventually_async as eventually;
 
-/// Far above anything that a test gives out otherwise, and exact on every kind of node.
-const HIGH: u64 = 1 << 51;
+/// Far above anything that a test gives out otherwise, and below the time of day.
+const HIGH: u64 = 1 << 50;
 
 /// Each holder has a higher number than all before it, whoever proposes what.
 pub async fn every_holder_has_a_higher_number_than_those_before(backend: &impl Backend) {
@@ -107,4 +107,47 @@ pub async fn a_number_is_as_high_as_the_latest_request_wants_it(backend: &impl B
     asks(&second, 2, true, 300).queued().await;
     let record = first.seen().await.expect("a record");
     assert_eq!(record.number, Some(303), "the first has it now");
+}
+
+/// A node that has come to the end of its numbers, or is asked for one beyond it, grants nothing: two holders
+/// with one number could not be told apart.
+pub async fn a_number_that_would_not_grow_is_not_given_out(backend: &impl Backend) {
+    const END: u64 = 1 << 53;
+    let client = Client::of(backend).await;
+    let node = Arc::clone(client.node());
+    let mut last = 0;
+    for (least, block) in
+        [(END - 2, 1), (1, 1), (1, 1), (END - 2, 8), (i64::MAX.unsigned_abs(), 2), (u64::MAX, 16)]
+    {
+        let proposal = Proposal { least, block };
+        let (holder, waiter) = (owner("the end"), client.waiter("the end", 1));
+        let asked = holder.acquire_numbered(&node, LONG, proposal).answer().await;
+        // A node that compares them with the time of day refuses all of them.
+        let number = given_out(&asked).inspect(|number| {
+            assert!(*number > last && *number < END, "{number} after {last}");
+            last = *number;
+        });
+        assert!(number.is_none() || holder.release(&node).is_done().await);
+        let ticket = (waiter.ticket(TicketNumber::New(1)), false);
+        let asked = waiter.owner().wait_numbered(&node, LONG, ticket, proposal).answer().await;
+        let number = given_out(&asked).inspect(|number| {
+            assert!(*number > last && *number < END, "{number} after {last}");
+            last = *number;
+        });
+        assert!(number.is_none() || waiter.release().await);
+        assert!(holder.seen(&node).await.is_none(), "nothing is left of {proposal:?}");
+    }
+    let holder = owner("confirmed at the end");
+    let number = holder.acquire(&node, LONG).number().await;
+    assert_eq!(given_out(&holder.confirm(&node, END).answer().await), None);
+    assert_eq!(holder.extend(&node, LONG).number().await, number, "it was not raised");
+}
+
+/// The number of a grant, or `None` if the node says that there is none.
+fn given_out(answer: &Answer) -> Option<u64> {
+    match answer {
+        Answer::Granted { number } => Some(*number),
+        Answer::Failed(failure) if failure.kind() == FailureKind::Number => None,
+        other => panic!("neither granted nor refused for its number: {other:?}"),
+    }
 }

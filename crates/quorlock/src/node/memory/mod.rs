@@ -102,6 +102,7 @@ impl Node for MemoryNode {
             drift: Drift { base: Duration::ZERO, per_mille: 0 },
             margin: Duration::ZERO,
             by_wall_clock: false,
+            numbers_by_clock: false,
         }
     }
 

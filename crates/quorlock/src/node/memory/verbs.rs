@@ -7,11 +7,12 @@ use super::{Kept, Noted, Numbered, Records, Word};
 use crate::name::Name;
 use crate::node::participants::{Left, Participants};
 use crate::node::{
-    Answer, Grant, Holder, Listed, ParticipantId, Proposal, Queued, Record, Request, Seen, Ticket,
-    Verb, noted,
+    Answer, Failure, Grant, Holder, Listed, ParticipantId, Proposal, Queued, Record, Request, Seen,
+    Ticket, Verb, noted,
 };
 use crate::runtime::Moment;
 use crate::token::Token;
+use quorlock_protocol::NUMBERS_END;
 
 const FIRST_SWEEP: usize = 1_024;
 /// Numbers follow the clock: after so long any new one is higher than those of before.
@@ -37,12 +38,20 @@ impl Records {
                 if kept.is_some() {
                     return (Answer::Refused, None);
                 }
-                self.store(name, &token.text(), now, now.after(ttl));
-                Answer::Granted { number: self.give_number(name, proposal, now) }
+                match self.give_number(name, proposal, now) {
+                    Ok(number) => {
+                        self.store(name, &token.text(), now, now.after(ttl));
+                        Answer::Granted { number }
+                    }
+                    Err(last) => used_up(last, request.wall_us),
+                }
             }
             Verb::Confirm { token, number } => {
                 if !kept.is_some_and(|kept| kept.is_of(token)) {
                     return (Answer::Refused, None);
+                }
+                if number >= NUMBERS_END {
+                    return (used_up(number, request.wall_us), None);
                 }
                 Answer::Granted { number: self.raise_number(name, number, now) }
             }
@@ -55,6 +64,9 @@ impl Records {
                 Answer::Granted { number: self.raise_number(name, 0, now) }
             }
             Verb::Wait { token, ttl, ticket, yielding, proposal } => {
+                if let Err(last) = self.next_number(name, proposal) {
+                    return (used_up(last, request.wall_us), None);
+                }
                 let place = Place { ticket, ttl, sent: now, proposal };
                 return self.wait(name, token, place, yielding);
             }
@@ -132,10 +144,9 @@ impl Records {
                 Turn::Mine | Turn::Nobody => {
                     self.store(name, &token.text(), now, until);
                     let proposal = proposal.filter(|_| !mine);
-                    return (
-                        Answer::Granted { number: self.give_number(name, proposal, now) },
-                        None,
-                    );
+                    // There is one: that was seen before.
+                    let number = self.give_number(name, proposal, now).unwrap_or_else(|last| last);
+                    return (Answer::Granted { number }, None);
                 }
             },
         };
@@ -220,7 +231,8 @@ impl Records {
             let others = queue.is_live(now);
             let Ticket { waiter, secret, sent, .. } = place.ticket;
             let proposal = place.proposal.map(|wanted| wanted.at_least(next));
-            let number = self.give_number(name, proposal, now);
+            // Nobody can have it with a number that is none.
+            let Ok(number) = self.give_number(name, proposal, now) else { continue };
             let word = Word { node, inbox, grant: Grant { waiter, secret, sent, others, number } };
             // Whoever passes it on may have read the clock before the new holder did: the record
             // must last as long as the holder believes.
@@ -232,15 +244,22 @@ impl Records {
         turn
     }
 
-    /// Reserves the numbers of a new holder, and returns the last of them.
-    fn give_number(&mut self, name: &[u8], proposal: Option<Proposal>, now: Moment) -> u64 {
-        match proposal {
-            None => self.raise_number(name, 0, now),
-            Some(proposal) => {
-                let last = self.numbers.get(name).map_or(0, |numbered| numbered.last);
-                self.raise_number(name, proposal.after(last), now)
-            }
-        }
+    /// Reserves the numbers of a new holder, and returns the last of them; or the last that was given out, if
+    /// there is none above it.
+    fn give_number(
+        &mut self,
+        name: &[u8],
+        proposal: Option<Proposal>,
+        now: Moment,
+    ) -> Result<u64, u64> {
+        let number = self.next_number(name, proposal)?;
+        Ok(self.raise_number(name, number, now))
+    }
+
+    /// The last number of a new holder, which nobody has yet.
+    fn next_number(&self, name: &[u8], proposal: Option<Proposal>) -> Result<u64, u64> {
+        let last = self.numbers.get(name).map_or(0, |numbered| numbered.last);
+        proposal.map_or(Ok(0), |it| it.after(last).ok_or_else(|| last.max(it.last())))
     }
 
     /// Stands at `number` at least, and returns where it stands.
@@ -283,6 +302,10 @@ impl Records {
         // Twice what is left, so that each insertion pays for a constant share of the sweeping.
         self.sweep_at = 2 * (self.len() + self.numbers.len());
     }
+}
+
+fn used_up(number: u64, wall_us: u64) -> Answer {
+    Answer::Failed(Failure::number(number, wall_us))
 }
 
 impl Kept {

@@ -10,6 +10,7 @@ use super::framing::Framing;
 use super::resp::{Command, Refused, Value};
 use super::shortcut::Shortcut;
 use super::stream::{self, ReadHalf, WriteHalf};
+use super::tending::Tended;
 use super::tls::Tls;
 use crate::node::{Failure, FailureKind};
 use crate::text::harmless;
@@ -24,6 +25,8 @@ pub(super) struct Predecessor {
     pub(super) client_id: i64,
     /// The server's identity. Another start of the server gives the number to somebody else.
     pub(super) run_id: String,
+    /// What was last known of how it is set up.
+    pub(super) tended: Tended,
 }
 
 /// What a node needs of its server.
@@ -57,6 +60,7 @@ pub(super) struct Connected {
     /// Whether word of grants comes over this connection, or why not.
     pub(super) told: Result<(), Failure>,
     pub(super) shortcut: Option<Shortcut>,
+    pub(super) tended: Tended,
     /// What was read after the last reply to the greeting, and where in it the next one begins.
     pub(super) rest: Vec<u8>,
     pub(super) framing: Framing,
@@ -116,7 +120,20 @@ pub(super) async fn connect(
     }
     let Wire { read, write, tls, plain: rest, framing } = wire;
     let (write, shortcut) = (Arc::new(write), Shortcut::of(&info));
-    Ok(Connected { read, write, tls, client_id, run_id, marker, told, shortcut, rest, framing })
+    let tended = Tended::greeted(&info);
+    Ok(Connected {
+        read,
+        write,
+        tls,
+        client_id,
+        run_id,
+        marker,
+        told,
+        shortcut,
+        tended,
+        rest,
+        framing,
+    })
 }
 
 fn seen(marker: &Value<'_>) -> Vec<u8> {
@@ -220,7 +237,7 @@ pub(super) fn evicts(info: &str) -> Option<&str> {
     (limited && policy != "noeviction").then_some(policy)
 }
 
-fn refuse_eviction(info: &str) -> Result<(), Failure> {
+pub(super) fn refuse_eviction(info: &str) -> Result<(), Failure> {
     let Some(policy) = evicts(info) else { return Ok(()) };
     let text = format!(
         "its maxmemory-policy is {policy}, so that it may throw locks away; set noeviction, or use the \

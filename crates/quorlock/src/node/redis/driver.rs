@@ -21,7 +21,7 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
     // However this ends, be it with the whole runtime, nobody is left waiting.
     let _end = OnEnd(&link);
     let demands = link.demands();
-    let mut predecessor = None;
+    let mut predecessor: Option<Predecessor> = None;
     let mut failures = 0;
     let mut told = true;
     loop {
@@ -32,11 +32,17 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
             connected = attempt => connected,
         };
         let why = match connected {
-            Ok(connected) => {
+            Ok(mut connected) => {
                 let run_id = connected.run_id.clone();
                 let client_id = connected.client_id;
+                let same = predecessor.as_ref().filter(|before| before.run_id == run_id);
+                let looked = same.map(|before| before.tended);
+                if let Some(before) = looked {
+                    connected.tended = connected.tended.since(&before);
+                }
+                let tended = connected.tended;
                 let again = predecessor
-                    .replace(Predecessor { client_id, run_id: run_id.clone() })
+                    .replace(Predecessor { client_id, run_id: run_id.clone(), tended })
                     .is_some();
                 if let Err(why) = &connected.told
                     && std::mem::take(&mut told)
@@ -59,7 +65,10 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
                 }
                 let mut session =
                     Session::new(Arc::clone(&link), Arc::clone(&setting.runtime), connected);
-                let why = poll_fn(|cx| session.poll(cx)).await;
+                let why = run(&link, &setting, &mut session, looked.is_some()).await;
+                if let Some(predecessor) = &mut predecessor {
+                    predecessor.tended = *session.tended();
+                }
                 setting.servers.give_up(&run_id, address.index);
                 // A server that drops every connection at once is not to be asked without pause.
                 if link.now().since(since) > LONGEST_PAUSE {
@@ -83,6 +92,22 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
             }
         }
         failures += 1;
+    }
+}
+
+/// Runs a session to its end, and tends the server meanwhile.
+async fn run(link: &Link, setting: &Setting, session: &mut Session, again: bool) -> Failure {
+    // At once: many processes are there for a single lock, and old ones are to go also if no client stays for
+    // long. The greeting has looked at the server, but not at what has happened since the last connection.
+    link.tend(again.then(|| session.tended().evicted()));
+    loop {
+        let rest = session.tended().rest(random_u64(&*setting.runtime));
+        let rest = setting.runtime.sleep(rest);
+        tokio::select! {
+            biased;
+            why = poll_fn(|cx| session.poll(cx)) => return why,
+            () = rest => link.tend(Some(session.tended().evicted())),
+        }
     }
 }
 

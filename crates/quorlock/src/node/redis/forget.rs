@@ -10,9 +10,11 @@ use crate::Error;
 use crate::forget::Kept;
 use crate::name::Name;
 use crate::node::{Failure, Setting};
-use crate::runtime::BoxFuture;
+use crate::runtime::{BoxFuture, wall_us};
+use quorlock_protocol::MOST_AHEAD_US;
 
 const FORGET: &str = include_str!("lua/forget.lua");
+const FORGET_NUMBERS: &str = include_str!("lua/forget_numbers.lua");
 
 /// So few at a time that nobody else has to wait for long.
 const AT_A_TIME: usize = 256;
@@ -27,18 +29,59 @@ pub(in crate::node) fn forget(
     let (setting, names) = (setting.clone(), Arc::clone(names));
     Ok(Box::pin(async move {
         let asking = async {
-            let mut wire = Wire::open(&address).await?;
-            let mut greeting = Vec::new();
-            greet(&address, &mut greeting);
-            Command::new(&mut greeting, 2).arg(b"SELECT").number(u64::from(address.db));
-            wire.send(&greeting).await?;
-            wire.reply(|hello| identity(&hello)).await??;
-            wire.reply(|selected| refuse_error(&selected)).await??;
+            let mut wire = connect(&address).await?;
             forget_over(&mut wire, &setting.settings.prefix, &names).await
         };
         let kept = within(&setting, asking).await.and_then(|kept| kept);
         (address.label, kept)
     }))
+}
+
+/// Has a server forget the number of a lock if it is above what anybody can have been given. Says whether it
+/// has.
+pub(in crate::node) fn forget_number(
+    index: usize,
+    url: &str,
+    setting: &Setting,
+    name: &Name,
+) -> Result<BoxFuture<'static, Kept>, Error> {
+    let address = Address::parse(index, url)?;
+    let (setting, name) = (setting.clone(), name.clone());
+    Ok(Box::pin(async move {
+        let asking = async {
+            let mut wire = connect(&address).await?;
+            let most = wall_us(&*setting.runtime).saturating_add(MOST_AHEAD_US);
+            let mut bytes = Vec::new();
+            Command::new(&mut bytes, 5)
+                .arg(b"EVAL")
+                .arg(FORGET_NUMBERS.as_bytes())
+                .number(1)
+                .arg2(&setting.settings.prefix, name.as_bytes())
+                .number(most);
+            wire.send(&bytes).await?;
+            wire.reply(|reply| count(&reply)).await?
+        };
+        let forgotten = within(&setting, asking).await.and_then(|forgotten| forgotten);
+        (address.label, forgotten)
+    }))
+}
+
+async fn connect(address: &Address) -> Result<Wire, Failure> {
+    let mut wire = Wire::open(address).await?;
+    let mut greeting = Vec::new();
+    greet(address, &mut greeting);
+    Command::new(&mut greeting, 2).arg(b"SELECT").number(u64::from(address.db));
+    wire.send(&greeting).await?;
+    wire.reply(|hello| identity(&hello)).await??;
+    wire.reply(|selected| refuse_error(&selected)).await??;
+    Ok(wire)
+}
+
+fn count(reply: &Value<'_>) -> Result<i64, Failure> {
+    match reply {
+        Value::Int(count) => Ok(*count),
+        other => refuse_error(other).map(|()| 0),
+    }
 }
 
 /// The same over a connection that is there. Returns how many are held or wanted, and were not changed.
@@ -54,12 +97,7 @@ pub(super) async fn forget_over(
         let command = command.arg(b"EVAL").arg(FORGET.as_bytes()).number(some.len() as u64);
         some.iter().fold(command, |command, name| command.arg2(prefix, name.as_bytes()));
         wire.send(&bytes).await?;
-        kept += wire
-            .reply(|reply| match reply {
-                Value::Int(kept) => Ok(kept),
-                other => refuse_error(&other).map(|()| 0),
-            })
-            .await??;
+        kept += wire.reply(|reply| count(&reply)).await??;
     }
     Ok(kept)
 }

@@ -20,10 +20,11 @@ use super::address::Address;
 use super::connect::{Connected, Demands};
 use super::inbox::{Incoming, channel};
 use super::stream::WriteHalf;
+use super::tending;
 use super::verbs::{By, Dialect, Sent, Strict};
 use crate::locked::locked;
 use crate::node::{Answer, Call, ClientId, Failure, FailureKind, Inbox, Lateness, Setting, Verb};
-use crate::runtime::{Moment, Runtime};
+use crate::runtime::{Moment, Runtime, wall_us};
 
 /// More calls than this do not wait for one server.
 const BACKLOG: usize = 16_384;
@@ -148,6 +149,32 @@ impl Link {
 
     pub(super) fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
         self.inbox.listen(client, node, inbox);
+    }
+
+    /// Has the server clear old locks away; and tell how it is set up, if it is said how many keys it had
+    /// thrown away before. Not while it owes answers.
+    pub(super) fn tend(&self, evicted: Option<u64>) {
+        let now = self.now();
+        let wall_us = wall_us(&*self.runtime);
+        let Some(call) = tending::call(now) else { return };
+        let mut state = self.state();
+        if evicted.is_none() && state.dialect.strict.is_none() {
+            // There the server's expiry clears everything away.
+            return;
+        }
+        let idle = matches!(state.phase, Phase::Up(_)) && state.overdue == 0;
+        if !idle || state.waiting.len() >= BACKLOG || state.closing {
+            return;
+        }
+        let State { dialect, out, .. } = &mut *state;
+        dialect.tend(wall_us, evicted, out);
+        let (sent, since) = (Sent::Tend, now);
+        let (again, with_source) = (false, true);
+        state.waiting.push_back(Waiting { call, sent, since, again, with_source });
+        if let Some(session) = state.wake_session() {
+            drop(state);
+            session.wake();
+        }
     }
 
     /// Takes a call in: sends it, keeps it for later, or answers it with why not.

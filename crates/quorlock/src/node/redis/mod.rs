@@ -18,7 +18,7 @@
 //! replies into answers, `inbox` takes word of grants in, `resp` is the wire format and `framing`
 //! bounds it, `error` gives
 //! remedies, `examine` finds out how the server is set up and `judge` what that means, `marker` reads which start of it votes, `init`
-//! marks it as new, `forget` clears names away, `lua/` holds the scripts.
+//! marks it as new, `forget` clears names away, `tending` looks after a server while it is connected to, `lua/` holds the scripts.
 
 mod address;
 mod connect;
@@ -41,6 +41,7 @@ mod resp_tests;
 mod session;
 mod shortcut;
 mod stream;
+mod tending;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 mod verbs;
@@ -54,7 +55,7 @@ use crate::settings::Settings;
 use crate::{Dialect, Error};
 use address::Address;
 pub(super) use examine::examine;
-pub(super) use forget::forget;
+pub(super) use forget::{forget, forget_number};
 pub(super) use init::init;
 use link::Link;
 use quorlock_protocol::Drift;
@@ -89,12 +90,14 @@ fn capabilities(settings: &Settings) -> Capabilities {
             drift: Drift { base, per_mille: 10 },
             margin: marker::clock_margin(settings),
             by_wall_clock: true,
+            numbers_by_clock: true,
         },
         // A daemon that slews a clock to the right time may run it 8 % off for a while.
         Dialect::Redlock => Capabilities {
             drift: Drift { base, per_mille: 100 },
             margin: Duration::ZERO,
             by_wall_clock: false,
+            numbers_by_clock: true,
         },
     }
 }

@@ -31,6 +31,8 @@ pub(super) fn read(
     reply: &Value<'_>,
 ) -> Reading {
     let answer = match (sent, reply) {
+        // It is read where it is of use.
+        (Sent::Tend, _) => Answer::Done,
         (Sent::Shortcut, Value::Int(1)) => Answer::Done,
         (Sent::Shortcut, reply) => {
             match (reply, &mut dialect.shortcut) {
@@ -88,10 +90,10 @@ pub(super) fn read(
 }
 
 fn is_refusal(parts: &[Value<'_>]) -> bool {
-    matches!(parts, [Value::Bulk(b"CLOCK" | b"MARKER"), _, ..])
+    matches!(parts, [Value::Bulk(b"CLOCK" | b"MARKER" | b"NUMBER"), _, ..])
 }
 
-/// Why a server of the `strict` dialect has not looked at a request, or casts no vote.
+/// Why a server has not looked at a request, or casts no vote.
 fn refusal(
     parts: &[Value<'_>],
     strict: Option<&Strict>,
@@ -101,6 +103,9 @@ fn refusal(
     match parts {
         [Value::Bulk(b"CLOCK"), Value::Bulk(server_us)] => {
             Some(clock_refusal(digits(server_us)?, sent_us, now_us))
+        }
+        [Value::Bulk(b"NUMBER"), Value::Bulk(number)] => {
+            Some(Failure::number(digits(number)?, sent_us))
         }
         [Value::Bulk(b"MARKER"), Value::Bulk(text), Value::Bulk(server_us)] => {
             let strict = strict?;

@@ -16,8 +16,9 @@ use super::link::{self, Link, State};
 use super::replies::{self, Reading};
 use super::resp::{MAX_REPLY, Refused, Value};
 use super::stream::{ReadHalf, WriteHalf};
+use super::tending::Tended;
 use super::tls::Tls;
-use super::verbs::By;
+use super::verbs::{By, Sent};
 use crate::node::{Answer, Call, Failure, FailureKind, Grant};
 use crate::runtime::{BoxFuture, Runtime, wall_us};
 
@@ -54,6 +55,7 @@ pub(super) struct Session {
     /// What has come, in order. It is handed out once the link is unlocked, since whoever learns of
     /// it may submit new calls.
     news: Vec<News>,
+    tended: Tended,
 }
 
 enum News {
@@ -89,7 +91,13 @@ impl Session {
             all_late: false,
             closing: false,
             news: Vec::new(),
+            tended: connected.tended,
         }
+    }
+
+    /// What is known of how the server is set up.
+    pub(super) fn tended(&self) -> &Tended {
+        &self.tended
     }
 
     /// Ready with the reason when the connection is of no more use.
@@ -199,6 +207,11 @@ impl Session {
                 return Err(broken("it sent a reply that nobody asked for"));
             };
             state.overdue = state.overdue.saturating_sub(1);
+            if waiting.sent == Sent::Tend {
+                let strict = state.dialect.strict.is_some();
+                self.tended.take_in(self.link.label(), strict, &value)?;
+                continue;
+            }
             let now_us = || wall_us(&*self.runtime);
             match replies::read(
                 waiting.sent,

@@ -9,6 +9,7 @@ use super::resp::{Command, part};
 use super::shortcut::Shortcut;
 use crate::node::{ClientId, Holder, Members, Proposal, Request, TicketNumber, Verb, noted};
 use crate::settings::Settings;
+use quorlock_protocol::MOST_AHEAD_US;
 
 /// How this server wants to be spoken to.
 #[derive(Debug, Clone, Default)]
@@ -49,23 +50,33 @@ pub(super) struct Strict {
     pub(super) id: Vec<u8>,
 }
 
-/// The server may clear a record away so long after its lease has ended.
+/// A record is cleared away so long after its lease has ended, and so long after its number was the time of
+/// day.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Beside the locks: where the walk through the database goes on that clears old ones away.
+const SWEEP: &[u8] = b":quorlock:sweep";
 
 impl Strict {
     pub(super) fn new(settings: &Settings, members: &Members) -> Self {
         let constants = format!(
-            "local BEHIND_US, AHEAD_US, QUIET_US = {}, {}, {}\n\
-             local MARKER, KEPT_MS = {}, '{}'\n\
+            "local BEHIND_US, AHEAD_US, QUIET_US, NUMBERS_AHEAD_US = {}, {}, {}, {MOST_AHEAD_US}\n\
+             local MARKER = {}\n\
              local RECORD = '^quorlock (%d+)([ +*=-])(.*) (%d+) (%d+) (%d+)$'\n",
             micros(settings.clock_behind),
             micros(settings.clock_ahead),
             micros(marker::quiet(settings)),
             lua_string(&marker::key(settings)),
-            millis(settings.max_ttl.saturating_add(KEPT)),
+        );
+        let sweeping = format!(
+            "local SWEEP, ALL, OLD_US = {}, {}, {}\n",
+            lua_string(&[&settings.prefix, SWEEP].concat()),
+            lua_string(&pattern(&settings.prefix)),
+            micros(KEPT),
         );
         let scripts = Scripts::new(&Sources {
             constants: &constants,
+            sweeping: &sweeping,
             record: include_str!("lua/strict/record.lua"),
             acquire: include_str!("lua/strict/acquire.lua"),
             release: include_str!("lua/strict/release.lua"),
@@ -124,6 +135,8 @@ pub(super) enum Sent {
     List,
     /// A script that tells of the marker.
     Marker,
+    /// What nobody waits for, see [`Dialect::tend`].
+    Tend,
 }
 
 #[derive(Debug)]
@@ -158,11 +171,14 @@ struct Scripts {
     break_: Script,
     list: Script,
     mark: Script,
+    tend: Script,
 }
 
 /// What the scripts of a dialect are put together from.
 struct Sources<'a> {
     constants: &'a str,
+    /// The constants of what is done besides.
+    sweeping: &'a str,
     record: &'a str,
     /// The common cases of two verbs.
     acquire: &'a str,
@@ -171,7 +187,7 @@ struct Sources<'a> {
 
 impl Scripts {
     fn new(sources: &Sources<'_>) -> Self {
-        let Sources { constants, record, acquire, release } = *sources;
+        let Sources { constants, sweeping, record, acquire, release } = *sources;
         let put = |common: &str, behind: &[&str], verb: &str| {
             Script::new(&[constants, common, record, &behind.concat(), verb].concat())
         };
@@ -191,6 +207,7 @@ impl Scripts {
             break_: put("", &[pass_on], include_str!("lua/break.lua")),
             list: verb(include_str!("lua/list.lua")),
             mark: verb(include_str!("lua/mark.lua")),
+            tend: Script::new(&[constants, sweeping, include_str!("lua/tend.lua")].concat()),
         }
     }
 }
@@ -198,6 +215,7 @@ impl Scripts {
 static REDLOCK: LazyLock<Scripts> = LazyLock::new(|| {
     Scripts::new(&Sources {
         constants: "",
+        sweeping: "local SWEEP, ALL, OLD_US, MARKER, RECORD, BEHIND_US, AHEAD_US\n",
         record: include_str!("lua/redlock/record.lua"),
         acquire: include_str!("lua/redlock/acquire.lua"),
         release: include_str!("lua/redlock/release.lua"),
@@ -339,6 +357,17 @@ impl Dialect {
             strict.sign(command, request.wall_us);
         }
         sent
+    }
+
+    /// Writes the command that clears old locks away, at this time of day, and asks how the server is set up
+    /// if it is given how many keys that had thrown away before. With its whole source: it is seldom sent.
+    pub(super) fn tend(&self, wall_us: u64, evicted: Option<u64>, out: &mut Vec<u8>) {
+        let source = self.scripts().tend.source.as_bytes();
+        let command = Command::new(out, 5).arg(b"EVAL").arg(source).number(0).number(wall_us);
+        match evicted {
+            Some(evicted) => command.number(evicted),
+            None => command.arg(b""),
+        };
     }
 
     /// A script with the lock as its key.

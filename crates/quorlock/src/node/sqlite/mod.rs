@@ -159,6 +159,7 @@ impl Node for SqliteNode {
             drift: Drift { base: Duration::ZERO, per_mille: 0 },
             margin: Duration::ZERO,
             by_wall_clock: false,
+            numbers_by_clock: false,
         }
     }
 

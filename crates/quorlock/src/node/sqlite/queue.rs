@@ -11,7 +11,9 @@ use rusqlite::{OptionalExtension, Row, params};
 use super::verbs::{Verbs, granted, moment, nanos, signed};
 use super::wake::Peer;
 use crate::name::Name;
-use crate::node::{Answer, ClientId, Grant, Proposal, Queued, Request, Secret, TicketNumber, Verb};
+use crate::node::{
+    Answer, ClientId, Failure, Grant, Proposal, Queued, Request, Secret, TicketNumber, Verb,
+};
 use crate::runtime::Moment;
 use crate::token::Token;
 
@@ -119,6 +121,9 @@ impl Queue<'_> {
         let Verb::Wait { token, ttl, ticket, yielding, proposal } = request.verb else {
             return Ok(Answer::Refused);
         };
+        if let Some(proposal) = proposal.filter(|proposal| proposal.after(0).is_none()) {
+            return Ok(Answer::Failed(Failure::number(proposal.last(), request.wall_us)));
+        }
         let (name, text) = (request.name.as_bytes(), token.text());
         let until = verbs.now.after(ttl);
         let mut record = verbs.record(name)?;
@@ -149,7 +154,10 @@ impl Queue<'_> {
             };
             self.tickets.0.remove(&ticket.waiter);
             // Nobody else has it: that was seen above.
-            return Ok(granted(number));
+            return match number {
+                None if !ours => verbs.refusal(request, proposal),
+                number => Ok(granted(number)),
+            };
         }
         let told = ticket.client == verbs.me && (self.told)(verbs);
         Ok(Answer::Queued(Queued { number, record, told }))
@@ -243,7 +251,10 @@ impl Queue<'_> {
                 if let Some(me) = me {
                     verbs.release(name, &me.text())?;
                 }
-                verbs.acquire(name, &place.token, end, proposal)?;
+                if verbs.acquire(name, &place.token, end, proposal)?.is_none() {
+                    // Nobody can have it with a number that is none.
+                    continue;
+                }
                 let (name, Place { token, waiter, .. }) = (name.to_vec(), place);
                 self.words.push(Word { peer, waiter, name, token });
                 return Ok(Turn::Another);

@@ -9,9 +9,11 @@ use super::wake::Switchboard;
 use crate::name::Name;
 use crate::node::participants::{Left, Participants};
 use crate::node::{
-    Answer, ClientId, Holder, Listed, ParticipantId, Proposal, Record, Request, Seen, Verb, noted,
+    Answer, ClientId, Failure, Holder, Listed, ParticipantId, Proposal, Record, Request, Seen,
+    Verb, noted,
 };
 use crate::runtime::Moment;
+use quorlock_protocol::NUMBERS_END;
 
 /// What the verbs work on. A record that is released stays for its number, without a token, and has
 /// ended then; the walk through the file removes it a day later. Nothing lies by its end: an index of that would double what every lock
@@ -26,15 +28,15 @@ pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 pub(super) const COMMIT: &str = "COMMIT";
 
 /// Stores the record of a new holder, who gets the numbers from ?4 or the next one on, and so many
-/// more as ?5 says; or replaces one that has ended by ?6. A name without a record may have had one, and
-/// a number up to the floor.
+/// more as ?5 says; or replaces one that has ended by ?6. None at all if the last of them reaches ?7. A name
+/// without a record may have had one, and a number up to the floor.
 const ACQUIRE: &str = "
     INSERT INTO lock(name, token, expires_ns, number)
     VALUES (?1, ?2, ?3, max(?4, (SELECT floor + 1 FROM boot WHERE one = 1)) + ?5)
     ON CONFLICT(name) DO UPDATE SET
         token = excluded.token, expires_ns = excluded.expires_ns,
         number = max(lock.number + 1, ?4) + ?5, participants = x''
-    WHERE lock.expires_ns <= ?6
+    WHERE lock.expires_ns <= ?6 AND max(lock.number + 1, ?4) + ?5 < ?7
     RETURNING number";
 
 /// The same without numbers.
@@ -63,6 +65,8 @@ const CONFIRM: &str = "
     UPDATE lock SET number = max(number, ?3)
     WHERE name = ?1 AND token = ?2 AND expires_ns > ?4
     RETURNING number";
+
+const NUMBER: &str = "SELECT number FROM lock WHERE name = ?1";
 
 const RELEASE: &str = "
     UPDATE lock SET token = x'', expires_ns = ?3, participants = x''
@@ -110,7 +114,13 @@ impl Verbs<'_> {
         let done = match request.verb {
             Verb::Acquire { token, ttl, proposal } => {
                 let end = self.now.after(ttl);
-                return Ok(granted(self.acquire(name, &token.text(), end, proposal)?));
+                return Ok(match self.acquire(name, &token.text(), end, proposal)? {
+                    Some(number) => Answer::Granted { number },
+                    None => self.refusal(request, proposal)?,
+                });
+            }
+            Verb::Confirm { number, .. } if number >= NUMBERS_END => {
+                return Ok(Answer::Failed(Failure::number(number, request.wall_us)));
             }
             Verb::Confirm { token, number } => {
                 return Ok(granted(self.raise(name, &token.text(), number)?));
@@ -157,7 +167,23 @@ impl Verbs<'_> {
         Ok(if done { Answer::Done } else { Answer::Refused })
     }
 
-    /// Stores a record unless a live one is there. Returns the last number of its holder if it did.
+    /// Why nothing was stored for a new holder: there is a live record, or no number that is higher.
+    pub(super) fn refusal(
+        &self,
+        request: &Request<'_>,
+        proposal: Option<Proposal>,
+    ) -> rusqlite::Result<Answer> {
+        let name = request.name.as_bytes();
+        if self.record(name)?.is_some() {
+            return Ok(Answer::Refused);
+        }
+        let wanted = proposal.map_or(0, Proposal::last);
+        let number = self.number(NUMBER, [name])?.unwrap_or(0).max(wanted);
+        Ok(Answer::Failed(Failure::number(number, request.wall_us)))
+    }
+
+    /// Stores a record unless a live one is there, or there is no number for it. Returns the last number of
+    /// its holder if it did.
     pub(super) fn acquire(
         &self,
         name: &[u8],
@@ -167,9 +193,11 @@ impl Verbs<'_> {
     ) -> rusqlite::Result<Option<u64>> {
         let (end, now) = (nanos(end), self.now());
         match proposal {
+            Some(proposal) if proposal.after(0).is_none() => Ok(None),
             Some(Proposal { least, block }) => {
                 let more = i64::from(block.saturating_sub(1));
-                let values = params![name, token, end, signed(least), more, now];
+                let most = signed(NUMBERS_END);
+                let values = params![name, token, end, signed(least), more, now, most];
                 self.number(ACQUIRE, values)
             }
             None => self.number(ACQUIRE_UNNUMBERED, params![name, token, end, now]),
@@ -395,7 +423,7 @@ pub(super) mod tests {
     fn no_verb_reads_more_than_it_needs() {
         let acquire = [ACQUIRE, ACQUIRE_UNNUMBERED];
         read_no_more_than_they_need(&[boot::SCHEMA, SCHEMA].concat(), &acquire);
-        read_no_more_than_they_need(SCHEMA, &[EXTEND, CONFIRM, RELEASE, INSPECT, LIST]);
+        read_no_more_than_they_need(SCHEMA, &[EXTEND, CONFIRM, NUMBER, RELEASE, INSPECT, LIST]);
         read_no_more_than_they_need(SCHEMA, &[RELEASE_UNSHARED, SHARE, PARTICIPANTS]);
     }
 }

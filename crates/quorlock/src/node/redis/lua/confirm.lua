@@ -5,6 +5,7 @@
 -- ARGV[2]  the number
 -- Replies  n >= 0  it is ours, and its last number is n
 --          -1      there is none, or somebody else's: nothing was changed
+--          or the refusal of a number that nobody can have been given
 --
 -- Without the look at the owner it would prove nothing: the number of whoever has it now was given out
 -- before, and may be lower.

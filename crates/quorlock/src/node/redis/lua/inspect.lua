@@ -32,4 +32,6 @@ local note = redis.pcall('GET', lock .. ':quorlock:holder')
 if type(note) ~= 'string' or #note > 1024 then
   note = ''
 end
-return {'held', owner, left_ms(lock), note, waiters(), last_number(lock), quarantine_ms()}
+-- One that no reply can tell exactly is none that the client believes.
+local number = math.min(last_number(lock), 2 ^ 53)
+return {'held', owner, left_ms(lock), note, waiters(), number, quarantine_ms()}

@@ -51,15 +51,18 @@ local function pass_on(lock, me, next)
       if type(others) == 'table' then
         others = 0
       end
-      local word = ticket .. ' ' .. sent .. ' ' .. others .. ' ' .. string.format('%.0f', number)
-      local heard = redis.pcall('PUBLISH', channel, word)
-      if type(heard) == 'table' then
-        -- Whoever may tell nobody must not empty the queue by passing everybody over.
-        drop(lock)
-        return false, heard
-      end
-      if heard > 0 then
-        return token
+      -- Whoever wants a number that nobody can be given is passed over.
+      if type(number) == 'number' then
+        local word = ticket .. ' ' .. sent .. ' ' .. others .. ' ' .. string.format('%.0f', number)
+        local heard = redis.pcall('PUBLISH', channel, word)
+        if type(heard) == 'table' then
+          -- Whoever may tell nobody must not empty the queue by passing everybody over.
+          drop(lock)
+          return false, heard
+        end
+        if heard > 0 then
+          return token
+        end
       end
     end
   end
@@ -69,7 +72,7 @@ end
 local function let_go(lock, me, next)
   local waiting = redis.pcall('ZCARD', lock .. ':quorlock:queue')
   left_in_queue(waiting)
-  if type(waiting) == 'table' or waiting == 0 or not may_pass_on() then
+  if type(waiting) == 'table' or waiting == 0 or not may_pass_on() or number_refusal(lock, next) then
     return drop(lock)
   end
   repeat

@@ -63,6 +63,11 @@ if err then
   return err
 end
 local least, block = tonumber(ARGV[9]), tonumber(ARGV[10])
+-- Before a place is taken that could not be served.
+refusal = block > 0 and number_refusal(lock, least + block - 1)
+if refusal then
+  return refusal
+end
 if owner == me and (ARGV[8] ~= 'yield' or is_shared()) then
   -- It may have been stored with a ticket from long ago, which came back from an old file: numbers that
   -- were given out since, and forgotten, are below what we want now.

@@ -6,15 +6,15 @@
 -- Keys, arguments and replies are those of acquire.lua.
 local fence, block = KEYS[1] .. ':quorlock:fence', tonumber(ARGV[4])
 local last = block > 0 and redis.pcall('GET', fence)
-if block > 0 and type(last) ~= 'table' then
+local number, text = tonumber(ARGV[3]), ARGV[3]
+if last and type(last) ~= 'table' and last + block > number then
+  number, text = last + block, nil
+end
+-- From 2^53 on one more is not another number for Lua.
+if block > 0 and type(last) ~= 'table' and number < 9007199254740992 then
   if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
     return -1
   end
-  local number, text = tonumber(ARGV[3]), ARGV[3]
-  if last and last + block > number then
-    number = last + block
-    text = string.format('%.0f', number)
-  end
-  redis.call('SET', fence, text, 'PX', '86400000')
+  redis.call('SET', fence, text or string.format('%.0f', number), 'PX', '86400000')
   return number
 end

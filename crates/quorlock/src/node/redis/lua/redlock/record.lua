@@ -107,9 +107,19 @@ local function is_live()
   return true
 end
 
+-- From here on one more is not another number for Lua: nothing is granted with such a number.
+local NUMBERS_END = 2 ^ 53
+
 -- The last number that was given out.
 local function last_number(lock)
-  return tonumber(redis.call('GET', lock .. ':quorlock:fence') or '0')
+  return tonumber(redis.call('GET', lock .. ':quorlock:fence') or '0') or NUMBERS_END
+end
+
+-- Whether somebody can be given this number, whatever was given out. Nothing, or the refusal.
+local function number_refusal(_, number)
+  if number >= NUMBERS_END then
+    return {'NUMBER', string.format('%.0f', math.min(number, 2 ^ 63))}
+  end
 end
 
 local function set_number(lock, number)
@@ -117,16 +127,21 @@ local function set_number(lock, number)
   return number
 end
 
--- Raises the number to what is given at least, and returns it.
+-- Raises the number to what is given at least, and returns it; or the refusal.
 local function raise(lock, least)
-  return set_number(lock, math.max(last_number(lock), least))
+  local number = math.max(last_number(lock), least)
+  return number_refusal(lock, number) or set_number(lock, number)
 end
 
 -- Stores the record of a new holder who is to have `block` numbers from `least` on, or none. Returns the
--- last of them, or -1 if `how` keeps it from being stored.
+-- last of them, or -1 if `how` keeps it from being stored; or the refusal of the number.
 local function store(lock, token, ttl_ms, least, block, how)
   -- First, so that nothing has changed if this user may not.
-  local number = block > 0 and math.max(last_number(lock) + 1, least) + block - 1 or 0
+  local number = block > 0 and math.max(last_number(lock) + 1, least) + (block - 1) or 0
+  local refusal = number_refusal(lock, number)
+  if refusal then
+    return how and redis.call('EXISTS', lock) == 1 and -1 or refusal
+  end
   local stored = how and redis.call('SET', lock, token, 'PX', ttl_ms, how)
     or not how and redis.call('SET', lock, token, 'PX', ttl_ms)
   if not stored then
@@ -135,23 +150,24 @@ local function store(lock, token, ttl_ms, least, block, how)
   return number > 0 and set_number(lock, number) or 0
 end
 
--- Makes it a token's whoever's it is, for so long. Returns the number.
+-- Makes it a token's whoever's it is, for so long. Returns the number, or the refusal.
 local function take(lock, token, ttl_ms, least, block)
   return store(lock, token, ttl_ms, least, block)
 end
 
--- Makes it ours if it is nobody's. Returns the number, or -1.
+-- Makes it ours if it is nobody's. Returns the number, or -1; or the refusal.
 local function take_if_free(lock, token, ttl_ms, least, block)
   return store(lock, token, ttl_ms, least, block, 'NX')
 end
 
--- Keeps what is ours for so long at least. Returns the number.
+-- Keeps what is ours for so long at least. Returns the number, or the refusal.
 local function keep(lock, token, ttl_ms)
   if redis.call('PTTL', lock) < tonumber(ttl_ms) then
     redis.call('PEXPIRE', lock, ttl_ms)
   end
   local number = redis.pcall('GET', lock .. ':quorlock:fence')
-  return type(number) == 'string' and tonumber(number) or 0
+  number = type(number) == 'string' and (tonumber(number) or NUMBERS_END) or 0
+  return number_refusal(lock, number) or number
 end
 
 -- Nothing is healed: this dialect does not know what a server has forgotten.

@@ -17,9 +17,10 @@ if now >= sent - BEHIND_US and now <= sent + AHEAD_US and marker
     number = record:byte(26) == 45 and record:find('quorlock ', 1, true) == 1
       and tonumber(record:sub(10, 25))
   end
-  if number and number < last and number + ARGV[4] <= last and #ARGV[3] == 16 then
+  if number and number < last and number + ARGV[4] <= last and #ARGV[3] == 16
+    and last - sent <= NUMBERS_AHEAD_US then
     redis.call('SET', KEYS[1], 'quorlock ' .. ARGV[3] .. ' ' .. ARGV[1] .. ' ' .. time[1] .. ' '
-      .. time[2] .. ' ' .. ARGV[2], 'PX', KEPT_MS)
+      .. time[2] .. ' ' .. ARGV[2])
     return last
   end
   if not number then

@@ -2,9 +2,10 @@
 --
 --   LOCK            a string: "quorlock NUMBER TOKEN SECONDS MICROS TTL_MS". It ends TTL_MS after that
 --                   moment of this server's clock, which is written as TIME tells it. The end is
---                   compared by the verbs alone: the server's own expiry of the key is a day later, and
---                   only clears away what nobody uses. The number has 16 digits, so that the byte
---                   behind it has a place of its own, and says how the lock is:
+--                   compared by the verbs alone: the key has no expiry of the server's, which could throw
+--                   it away before its time. What nobody has used for a day goes by tend.lua. The number
+--                   has 16 digits, so that the byte behind it has a place of its own, and says how the
+--                   lock is:
 --                     ' ' held    '+' held, and somebody may stand in its queue
 --                     '*' the same, and others may hold it with the same token: behind the token
 --                         stands who does (participants.lua)
@@ -21,8 +22,8 @@
 -- AHEAD_US   how far it may be ahead
 -- MARKER     the key of the marker
 -- QUIET_US   how long at the most it casts no vote, once it belongs to the set
--- KEPT_MS    when the server may clear a record away, in ms from its last use: a day after any lease
 -- RECORD     the pattern of a record, with all its parts
+-- NUMBERS_AHEAD_US  how far a number may be ahead of the client's time of day
 --
 -- The last arguments of each call say when it was sent, and over which connection:
 -- ARGV[#ARGV - 1]  the client's time of day then, in us
@@ -149,13 +150,13 @@ local function write(lock)
   end
   local record = string.format('quorlock %016.0f%s%s%s %.0f %.0f 0', number, state, owner, shares,
     math.floor(expiry / 1000000), expiry % 1000000)
-  if redis.pcall('SET', lock, record, 'PX', KEPT_MS).err then
+  if redis.pcall('SET', lock, record).err then
     -- A server whose memory is full refuses the first thing that a script stores, but not what follows a
     -- change that takes no room. What is held must not be lost for that, nor stay held after its release.
     if redis.call('GET', lock) then
-      redis.call('PEXPIRE', lock, KEPT_MS)
+      redis.call('PERSIST', lock)
     end
-    redis.call('SET', lock, record, 'PX', KEPT_MS)
+    redis.call('SET', lock, record)
   end
 end
 
@@ -210,8 +211,22 @@ local function newest()
   return tonumber(ARGV[#ARGV - 1])
 end
 
--- Raises the number to what is given at least, and returns it.
+-- A number that nobody can have been given, since it is more than a day ahead of the client's time of day.
+-- Nothing is granted with one, nor above it: it would spread to other servers, up to where one more is not
+-- another number for Lua. Nothing, or the refusal.
+local function number_refusal(_, least)
+  local high = math.max(number, least)
+  if high > newest() + NUMBERS_AHEAD_US then
+    return {'NUMBER', digits(math.min(high, 2 ^ 63))}
+  end
+end
+
+-- Raises the number to what is given at least, and returns it; or the refusal.
 local function raise(lock, least)
+  local refusal = number_refusal(lock, least)
+  if refusal then
+    return refusal
+  end
   number = math.max(number, least)
   write(lock)
   return number
@@ -219,11 +234,16 @@ end
 
 -- Makes it a token's whoever's it is, for so long. A request that was seen at `seen_us` by this clock is
 -- what its holder counts from: the record must not end before that one's time is over, though the
--- clock has been set back. Returns the number.
+-- clock has been set back. Returns the number, or the refusal.
 local function take(lock, token, ttl_ms, least, block, seen_us)
+  local last = math.max(number + 1, least) + (math.max(block, 1) - 1)
+  local refusal = number_refusal(lock, last)
+  if refusal then
+    return refusal
+  end
   local ttl_us = tonumber(ttl_ms) * 1000
   local from = math.max(now(), tonumber(seen_us or 0))
-  number = math.max(number + 1, least) + math.max(block, 1) - 1
+  number = last
   expiry, owner, shares = from + ttl_us, token, ''
   write(lock)
   return number
@@ -241,8 +261,12 @@ local function take_if_free(lock, token, ttl_ms, least, block)
   return take(lock, token, ttl_ms, least, block)
 end
 
--- Keeps what is ours for so long at least, never shorter. Returns the number.
+-- Keeps what is ours for so long at least, never shorter. Returns the number, or the refusal.
 local function keep(lock, token, ttl_ms)
+  local refusal = number_refusal(lock, 0)
+  if refusal then
+    return refusal
+  end
   local ttl_us = tonumber(ttl_ms) * 1000
   expiry = math.max(expiry, now() + ttl_us)
   write(lock)
@@ -257,6 +281,10 @@ local function heal(lock, token, ttl_ms, least, list)
   end
   if standing() ~= 'quiet' then
     return -1
+  end
+  local refusal = number_refusal(lock, least)
+  if refusal then
+    return refusal
   end
   number, expiry, owner, shares = least, 0, token, list
   return keep(lock, token, ttl_ms)

@@ -1,0 +1,209 @@
+//! Numbers that no holder can have been given: far above the time of day, or so large that the next one is
+//! not higher. Whatever wrote them there, they do not spread.
+
+use std::time::SystemTime;
+
+use quorlock::node::{FailureKind, Proposal, TicketNumber};
+use quorlock::{Dialect, Error, Guard, Locker};
+use quorlock_testkit::conformance::owner;
+use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
+
+use crate::world::{TTL, World, text};
+use crate::{BOTH, NAME};
+
+const DAY_US: u64 = 86_400_000_000;
+
+fn now_us() -> u64 {
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    u64::try_from(wall.as_micros()).expect("a number")
+}
+
+/// The first number that is not exact as a number of Lua, the last of SQLite, and a day years ahead.
+fn poisons() -> [u64; 3] {
+    [1 << 53, i64::MAX.unsigned_abs(), now_us() + 3_650 * DAY_US]
+}
+
+/// Where a server keeps the number, and what is there.
+fn number(server: &RedisServer, dialect: Dialect) -> Option<u64> {
+    let number = match dialect {
+        Dialect::Strict => {
+            let record = text(server, NAME)?;
+            record.strip_prefix("quorlock ")?.split([' ', '-', '+', '=']).next()?.to_owned()
+        }
+        _ => text(server, &format!("{NAME}:quorlock:fence"))?,
+    };
+    number.parse().ok()
+}
+
+/// Whether somebody holds the lock there, however long the number is.
+fn is_taken(server: &RedisServer) -> bool {
+    text(server, NAME).is_some_and(|record| match record.strip_prefix("quorlock ") {
+        Some(record) => {
+            record.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with([' ', '+'])
+        }
+        None => true,
+    })
+}
+
+/// Puts a number in the place of the one that a server has given out last.
+fn poison(server: &RedisServer, dialect: Dialect, poison: u64) {
+    let set = match dialect {
+        Dialect::Strict => {
+            let record = text(server, NAME).expect("a record");
+            let rest = record.get(25..).expect("what follows the number");
+            server.command(&["SET", NAME, &format!("quorlock {poison:016}{rest}")])
+        }
+        _ => server.command(&["SET", &format!("{NAME}:quorlock:fence"), &poison.to_string()]),
+    };
+    assert_eq!(set, Reply::Simple("OK".into()));
+}
+
+async fn take(locker: &Locker) -> Guard {
+    locker.lock(NAME).wait(TTL).await.expect("two of three are sound")
+}
+
+async fn next_fence(locker: &Locker) -> u64 {
+    let guard = take(locker).await;
+    let fence = guard.fence();
+    guard.release().await.expect("released");
+    fence
+}
+
+/// Three servers that know the lock.
+async fn used(dialect: Dialect) -> (World, Locker, Locker) {
+    let world = World::new(dialect).await;
+    let (first, second) = (world.client().await, world.client().await);
+    world.all_reached_by(&first).await;
+    world.all_reached_by(&second).await;
+    next_fence(&first).await;
+    eventually("all know it, and it is free", async || {
+        world.servers.iter().all(|server| number(server, dialect).is_some() && !is_taken(server))
+    })
+    .await;
+    (world, first, second)
+}
+
+#[tokio::test]
+async fn it_is_never_adopted_and_fences_grow_without_it() {
+    for dialect in BOTH {
+        for high in poisons() {
+            let (world, first, second) = used(dialect).await;
+            poison(&world.servers[1], dialect, high);
+            let mut fences = Vec::new();
+            for _ in 0..3 {
+                fences.push(next_fence(&first).await);
+                fences.push(next_fence(&second).await);
+            }
+            let sound = now_us() + DAY_US;
+            assert!(
+                fences.is_sorted_by(|one, other| one < other),
+                "{dialect:?} {high}: {fences:?}"
+            );
+            assert!(fences.iter().all(|fence| *fence < sound), "{dialect:?} {high}: {fences:?}");
+            for server in [&world.servers[0], &world.servers[2]] {
+                let number = number(server, dialect);
+                assert!(number < Some(sound), "{dialect:?} {high} has spread: {number:?}");
+            }
+        }
+    }
+}
+
+/// Whoever waits gets the lock from the others, too, and the poisoned one passes it on to nobody.
+#[tokio::test]
+async fn whoever_waits_gets_the_lock_from_the_others() {
+    for dialect in BOTH {
+        let (world, first, second) = used(dialect).await;
+        let guard = take(&first).await;
+        poison(&world.servers[1], dialect, poisons()[0]);
+        let fence = guard.fence();
+        let waiting = tokio::spawn(async move { take(&second).await });
+        let queue = format!("{NAME}:quorlock:queue");
+        eventually("it waits", async || {
+            let waits = |server: &RedisServer| server.command(&["EXISTS", &queue]) == Reply::Int(1);
+            waits(&world.servers[0]) && waits(&world.servers[2])
+        })
+        .await;
+        guard.release().await.expect("released");
+        let next = waiting.await.expect("no panic");
+        assert!(next.fence() > fence && next.fence() < now_us() + DAY_US, "{}", next.fence());
+        eventually("it passes the lock on to nobody", async || !is_taken(&world.servers[1])).await;
+    }
+}
+
+#[tokio::test]
+async fn the_server_is_named_with_the_number_and_the_remedy() {
+    for dialect in BOTH {
+        for high in poisons() {
+            let (world, first, _second) = used(dialect).await;
+            poison(&world.servers[1], dialect, high);
+            world.servers[2].kill();
+            world.reached_by(&first, |reached| reached == [true, true, false]).await;
+            let error = first.try_lock(NAME).await.expect_err("one of three is sound");
+            assert!(matches!(error, Error::NoQuorum { have: 0 | 1, .. }), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains(&high.to_string()[..6]), "{high}: {text}");
+            assert!(text.contains("time of day") && text.contains("release --force"), "{text}");
+            // What was granted with it is given back.
+            eventually("nothing is left", async || !world.servers[..2].iter().any(is_taken)).await;
+        }
+    }
+}
+
+/// A record that is held is looked at, extended and confirmed in vain there, and held by the others.
+#[tokio::test]
+async fn a_holder_goes_on_without_the_server_that_has_it() {
+    for dialect in BOTH {
+        for high in poisons() {
+            let (world, first, second) = used(dialect).await;
+            let guard = take(&first).await;
+            eventually("all have it", async || world.servers.iter().all(is_taken)).await;
+            poison(&world.servers[1], dialect, high);
+            guard.extend().await.expect("two of three");
+            let status = second.inspect(NAME).await.expect("a status");
+            let failure = status.nodes[1].record.as_ref().expect_err("it cannot be relied upon");
+            assert_eq!(failure.kind(), FailureKind::Number, "{failure}");
+            assert_eq!(status.number().map(|number| number < now_us() + DAY_US), Some(true));
+            let fence = guard.fence();
+            let token = guard.keep().expect("a token");
+            let resumed = second.resume(NAME, token).await.expect("two of three");
+            assert!((fence..now_us() + DAY_US).contains(&resumed.fence()), "{}", resumed.fence());
+            resumed.release().await.expect("released");
+            assert!(next_fence(&first).await > fence);
+        }
+    }
+}
+
+/// Whoever proposes such a number, by a bug, is refused by the server itself.
+#[tokio::test]
+async fn a_server_gives_out_no_number_that_would_not_grow() {
+    for dialect in BOTH {
+        let world = World::new(dialect).await;
+        let server = &world.servers[0];
+        let client = world.waiting_client(&server.url(), |_| {}).await;
+        let node = client.node();
+        let (holder, waiter) = (owner(NAME), client.waiter(NAME, 1));
+        let refused = |answer| match answer {
+            quorlock::node::Answer::Failed(failure) => failure.kind() == FailureKind::Number,
+            other => panic!("{dialect:?}: {other:?}"),
+        };
+        let limit = 1 << 53;
+        for proposal in
+            [Proposal { least: limit, block: 1 }, Proposal { least: limit - 3, block: 4 }]
+        {
+            let asked = holder.acquire_numbered(node, TTL, proposal).answer().await;
+            assert!(refused(asked), "{proposal:?}");
+            let ticket = (waiter.ticket(TicketNumber::New(1)), false);
+            let asked = waiter.owner().wait_numbered(node, TTL, ticket, proposal).answer().await;
+            assert!(refused(asked), "{proposal:?}");
+        }
+        assert!(!is_taken(server), "nothing was changed");
+        let number = holder.acquire(node, TTL).number().await;
+        assert!(refused(holder.confirm(node, limit).answer().await));
+        assert_eq!(holder.extend(node, TTL).number().await, number, "it stands where it stood");
+        // Nor does it pass the lock on with one.
+        waiter.wait(TicketNumber::New(1), TTL).queued().await;
+        assert!(holder.release_to(node, limit).is_done().await);
+        assert!(client.words().await.is_empty() && !is_taken(server));
+        assert!(waiter.wait(TicketNumber::New(1), TTL).number().await < limit);
+    }
+}

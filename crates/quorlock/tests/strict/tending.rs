@@ -1,0 +1,218 @@
+//! What clients see to while they are connected: names that nobody uses go by themselves, and a server that is
+//! set up otherwise than at its greeting is noticed.
+
+use std::time::Duration;
+
+use quorlock::{Dialect, Locker};
+use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
+
+use crate::NAME;
+use crate::evicting::{BYTES, press, set_policy};
+use crate::logs::Logs;
+use crate::world::{World, is_held, marker, text};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+fn exists(server: &RedisServer, key: &str) -> bool {
+    server.command(&["EXISTS", key]) == Reply::Int(1)
+}
+
+/// How often it was tended.
+fn tended(server: &RedisServer) -> u64 {
+    let calls = server.info("commandstats", "cmdstat_eval").expect("it was");
+    let calls = calls.strip_prefix("calls=").and_then(|calls| calls.split(',').next());
+    calls.expect("a count").parse().expect("a number")
+}
+
+/// Waits until clients have tended every server several times more.
+async fn all_tended(world: &World) {
+    let before: Vec<_> = world.servers.iter().map(tended).collect();
+    eventually("they are tended", async || {
+        world.servers.iter().zip(&before).all(|(server, before)| tended(server) > before + 3)
+    })
+    .await;
+}
+
+/// Waits until clients have gone through all keys of every server since.
+async fn all_swept(world: &World) {
+    let sweep = |server| text(server, ":quorlock:sweep");
+    let mut before: Vec<_> = world.servers.iter().map(sweep).collect();
+    for _ in 0..2 {
+        eventually("they are swept", async || {
+            world.servers.iter().zip(&before).all(|(server, before)| sweep(server) != *before)
+        })
+        .await;
+        before = world.servers.iter().map(sweep).collect();
+    }
+}
+
+async fn taken_and_released(locker: &Locker, name: &str) {
+    locker.try_lock(name).await.expect("free").release().await.expect("released");
+}
+
+async fn on_all(world: &World, name: &str) {
+    eventually("all have it", async || world.servers.iter().all(|it| exists(it, name))).await;
+}
+
+#[tokio::test]
+async fn names_that_nobody_has_used_for_a_day_go_and_no_others() {
+    let world = World::new(Dialect::Strict).await;
+    world.hurry();
+    let locker = world.client().await;
+    world.all_reached_by(&locker).await;
+    taken_and_released(&locker, "freed").await;
+    // As if its holder had crashed.
+    locker.try_lock("left").await.expect("free").keep().expect("a token");
+    for name in ["freed", "left"] {
+        on_all(&world, name).await;
+    }
+    let ahead = "quorlock 9000000000000000-x 0 0 0";
+    for (key, value) in [("ahead", ahead), ("story", "quorlock 17 is no lock"), ("other", "x")] {
+        world.servers[0].command(&["SET", key, value]);
+    }
+
+    world.pass(23 * HOUR);
+    all_swept(&world).await;
+    for name in ["freed", "left"] {
+        assert!(
+            world.servers.iter().all(|server| exists(server, name)),
+            "{name} has not had its day"
+        );
+    }
+
+    world.pass(2 * HOUR);
+    taken_and_released(&locker, "recent").await;
+    let held = locker.try_lock("held").fixed().await.expect("free");
+    on_all(&world, "recent").await;
+    on_all(&world, "held").await;
+    for name in ["freed", "left"] {
+        let gone = async || !world.servers.iter().any(|server| exists(server, name));
+        eventually(&format!("{name} is gone"), gone).await;
+    }
+    all_swept(&world).await;
+    for name in ["recent", "held"] {
+        assert!(world.servers.iter().all(|server| exists(server, name)), "{name} is in use");
+    }
+    for key in ["ahead", "story", "other"] {
+        assert!(exists(&world.servers[0], key), "{key} is nobody's business");
+    }
+    assert!(held.is_held());
+}
+
+/// Whoever comes for one lock alone, as commands do, clears names away too.
+#[tokio::test]
+async fn a_client_that_does_not_stay_clears_them_away_as_well() {
+    let world = World::new(Dialect::Strict).await;
+    let locker = world.client().await;
+    world.all_reached_by(&locker).await;
+    taken_and_released(&locker, "freed").await;
+    on_all(&world, "freed").await;
+    locker.shutdown().await;
+    drop(locker);
+    world.pass(25 * HOUR);
+    eventually("it is gone", async || {
+        let locker = world.client().await;
+        taken_and_released(&locker, "another").await;
+        locker.shutdown().await;
+        !world.servers.iter().any(|server| exists(server, "freed"))
+    })
+    .await;
+}
+
+/// A clock that is wrong by more than a day for a moment takes away nothing that is held.
+#[tokio::test]
+async fn a_clock_that_jumps_ahead_by_days_and_back_takes_nothing_away() {
+    let world = World::new(Dialect::Strict).await;
+    world.hurry();
+    let (holder, second) = (world.holder_of_two().await, world.client().await);
+    world.all_reached_by(&second).await;
+    let server = &world.servers[1];
+    server.clock().jump_ms(3 * 24 * 3_600_000);
+    all_tended(&world).await;
+    server.clock().jump_ms(-3 * 24 * 3_600_000);
+    all_tended(&world).await;
+    assert!(is_held(server));
+    second.try_lock(NAME).await.expect_err("taken");
+    assert!(holder.guard.is_held());
+}
+
+/// Waits until a client finds a server unfit, with this in the reason.
+async fn refused(locker: &Locker, why: &str) {
+    eventually("it is refused", async || {
+        let status = locker.inspect(NAME).await.expect("a status");
+        status.nodes[1].record.as_ref().is_err_and(|failure| failure.to_string().contains(why))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_may_throw_locks_away_from_now_on_is_refused_until_it_may_not() {
+    let world = World::with(Dialect::Strict, |it| it.maxmemory(1 << 30, "noeviction")).await;
+    world.hurry();
+    let locker = world.client().await;
+    world.all_reached_by(&locker).await;
+    for policy in ["allkeys-lru", "volatile-ttl"] {
+        set_policy(&world.servers[1], policy);
+        refused(&locker, policy).await;
+        set_policy(&world.servers[1], "noeviction");
+        world.all_reached_by(&locker).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_has_become_a_replica_is_refused() {
+    for dialect in crate::BOTH {
+        let world = World::new(dialect).await;
+        world.hurry();
+        let locker = world.client().await;
+        world.all_reached_by(&locker).await;
+        let nobody = world.servers[0].port().to_string();
+        world.servers[0].kill();
+        let became = world.servers[1].command(&["REPLICAOF", "127.0.0.1", &nobody]);
+        assert_eq!(became, Reply::Simple("OK".into()));
+        refused(&locker, "name its primary instead").await;
+        assert_eq!(
+            world.servers[1].command(&["REPLICAOF", "NO", "ONE"]),
+            Reply::Simple("OK".into())
+        );
+        world.reached_by(&locker, |reached| reached == [false, true, true]).await;
+    }
+}
+
+/// Nobody knows which keys they were: it counts as emptied.
+#[tokio::test]
+async fn a_server_that_has_thrown_keys_away_casts_no_vote_for_a_while() {
+    throws_away(true).await;
+}
+
+#[tokio::test]
+async fn a_server_that_has_thrown_keys_away_unseen_casts_no_vote_for_a_while() {
+    throws_away(false).await;
+}
+
+async fn throws_away(look_meanwhile: bool) {
+    let world = World::with(Dialect::Strict, |it| it.maxmemory(BYTES, "noeviction")).await;
+    let logs = Logs::new();
+    let locker = world.client().await;
+    world.all_reached_by(&locker).await;
+    let server = &world.servers[1];
+    let before = marker(server).expect("it votes");
+    if look_meanwhile {
+        world.hurry();
+    }
+    // The marker itself is none of them.
+    set_policy(server, "volatile-random");
+    press(server).await;
+    set_policy(server, "noeviction");
+    if !look_meanwhile {
+        // Whoever connects anew knows what was thrown away before.
+        server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    }
+    eventually("it counts as emptied", async || {
+        drop(locker.try_lock("asked").await);
+        let status = locker.inspect("asked").await.expect("a status");
+        status.nodes[1].quarantine.is_some() && marker(server).is_some_and(|it| it != before)
+    })
+    .await;
+    assert!(logs.warns_of("thrown away"), "{:?}", logs.lines());
+}
