@@ -20,6 +20,7 @@ mod one_clock;
 mod quarantine;
 mod rights;
 mod running_full;
+mod scripts;
 mod world;
 
 use quorlock::Dialect;
