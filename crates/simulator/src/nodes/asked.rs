@@ -46,6 +46,7 @@ pub(crate) enum AskedVerb {
     Release {
         token: Token,
         next: u64,
+        queued: bool,
     },
     Inspect,
     Describe {
@@ -72,7 +73,9 @@ impl Asked {
             Verb::Wait { token, ttl, ticket, yielding, proposal } => {
                 AskedVerb::Wait { token: *token, ttl, ticket, yielding, proposal }
             }
-            Verb::Release { token, next, .. } => AskedVerb::Release { token: *token, next },
+            Verb::Release { token, next, queued, .. } => {
+                AskedVerb::Release { token: *token, next, queued }
+            }
             Verb::Inspect => AskedVerb::Inspect,
             Verb::Describe { token, note, keep } => {
                 AskedVerb::Describe { token: *token, note: note.to_owned(), keep }

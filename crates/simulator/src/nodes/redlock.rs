@@ -19,6 +19,8 @@ struct Lock {
     token: Vec<u8>,
     /// The last millisecond of its life.
     until: u64,
+    /// Whether somebody has taken a place in the queue behind it.
+    marked: bool,
 }
 
 impl Dialect for Records {
@@ -48,8 +50,8 @@ impl Dialect for Records {
         true
     }
 
-    fn is_quiet(&self, _: &Script<'_>) -> bool {
-        false
+    fn quiet_us(&self, _: &Script<'_>) -> u64 {
+        0
     }
 
     fn read(&self, name: &[u8]) -> Option<Vec<u8>> {
@@ -81,7 +83,7 @@ impl Dialect for Records {
 
     fn take(&mut self, name: &[u8], token: &[u8], taking: Taking, script: &Script<'_>) -> u64 {
         let until = script.millis() + taking.ttl_ms;
-        self.locks.insert(name.to_vec(), Lock { token: token.to_vec(), until });
+        self.locks.insert(name.to_vec(), Lock { token: token.to_vec(), until, marked: false });
         let Some(proposal) = taking.proposal else { return 0 };
         let number = proposal.after(self.last_number(name));
         self.numbers.insert(name.to_vec(), number);
@@ -101,6 +103,20 @@ impl Dialect for Records {
 
     fn drop(&mut self, name: &[u8], _: &Script<'_>) {
         self.locks.remove(name);
+    }
+
+    fn queued_behind(&mut self, name: &[u8]) {
+        if let Some(lock) = self.locks.get_mut(name) {
+            lock.marked = true;
+        }
+    }
+
+    fn left_in_queue(&mut self, _: &[u8], _: bool) {}
+
+    /// Who took the lock beside a queue that an earlier one has left is not marked. Those in the queue ask
+    /// again when the record of that one ends.
+    fn tells_that_nobody_waits(&self, name: &[u8]) -> bool {
+        self.locks.get(name).is_some_and(|lock| !lock.marked)
     }
 
     fn kept(&self, name: &[u8], clock: u64) -> Option<(&[u8], u64)> {

@@ -11,16 +11,18 @@ use crate::planted::Planted;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Records {
-    locks: ByName<Lock>,
+    pub(super) locks: ByName<Lock>,
     marker: Option<Mark>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Lock {
-    number: u64,
-    expiry_us: u64,
+pub(super) struct Lock {
+    pub(super) number: u64,
+    pub(super) expiry_us: u64,
     /// Empty if it is free.
-    owner: Vec<u8>,
+    pub(super) owner: Vec<u8>,
+    /// Whether somebody may stand in its queue.
+    pub(super) waited: bool,
 }
 
 /// Which set of nodes the server belongs to.
@@ -163,8 +165,13 @@ impl Dialect for Records {
         self.clock_refusal(script).is_none() && self.standing(script) == Standing::Votes
     }
 
-    fn is_quiet(&self, script: &Script<'_>) -> bool {
-        self.standing(script) != Standing::Votes
+    fn quiet_us(&self, script: &Script<'_>) -> u64 {
+        if self.standing(script) == Standing::Votes {
+            return 0;
+        }
+        let begun = self.votes_for(&script.set, script.run_id);
+        let from_us = self.marker.as_ref().filter(|_| begun).map(|mark| mark.from_us);
+        from_us.map_or(script.quiet_us, |from_us| from_us.saturating_sub(script.micros()))
     }
 
     fn mark(&mut self, mark: Option<&quorlock::node::Mark>, script: &Script<'_>) -> Option<Marker> {
@@ -235,8 +242,8 @@ impl Dialect for Records {
         if held || self.last_number(name) > least || self.standing(script) != Standing::Quiet {
             return None;
         }
-        let owner = token.to_vec();
-        self.locks.insert(name.to_vec(), Lock { number: least, expiry_us: 0, owner });
+        let lock = self.locks.entry(name.to_vec()).or_default();
+        (lock.number, lock.expiry_us, lock.owner) = (least, 0, token.to_vec());
         Some(self.keep(name, ttl_ms, script))
     }
 
@@ -244,6 +251,18 @@ impl Dialect for Records {
         if let Some(lock) = self.locks.get_mut(name) {
             (lock.owner, lock.expiry_us) = (Vec::new(), 0);
         }
+    }
+
+    fn queued_behind(&mut self, name: &[u8]) {
+        self.left_in_queue(name, true);
+    }
+
+    fn left_in_queue(&mut self, name: &[u8], others: bool) {
+        self.locks.entry(name.to_vec()).or_default().waited = others;
+    }
+
+    fn tells_that_nobody_waits(&self, name: &[u8]) -> bool {
+        self.locks.get(name).is_some_and(|lock| !lock.waited)
     }
 
     fn kept(&self, name: &[u8], clock: u64) -> Option<(&[u8], u64)> {
