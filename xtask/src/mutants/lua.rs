@@ -5,7 +5,8 @@
 pub(super) struct Mutant {
     /// Which line, from zero.
     pub(super) at: usize,
-    /// The line as it is, without the space around it.
+    /// The line as it is, without the space around it. If there are others like it, with the function that
+    /// it is in.
     pub(super) line: String,
     /// The line as it becomes.
     pub(super) becomes: String,
@@ -46,7 +47,7 @@ pub(super) fn mutants(script: &str) -> Vec<Mutant> {
     let mut all = Vec::new();
     for (at, text) in lines.iter().enumerate() {
         let tokens = tokens(text);
-        let line = text.trim().to_owned();
+        let line = named(&lines, at);
         let mut add = |becomes: String| {
             let mutant = Mutant { at, line: line.clone(), becomes };
             if !all.contains(&mutant) {
@@ -65,6 +66,17 @@ pub(super) fn mutants(script: &str) -> Vec<Mutant> {
         }
     }
     all
+}
+
+/// A line as it is known: by its text, and by the function that it is in if others read the same.
+fn named(lines: &[&str], at: usize) -> String {
+    let text = lines[at].trim();
+    let alike = lines.iter().filter(|line| line.trim() == text).count();
+    let function = lines[..=at].iter().rev().find_map(|line| line.strip_prefix("local function "));
+    match function.and_then(|rest| rest.split_once('(')) {
+        Some((name, _)) if alike > 1 => format!("{text} -- in {name}"),
+        _ => text.to_owned(),
+    }
 }
 
 impl Mutant {
@@ -207,6 +219,14 @@ mod tests {
             assert_eq!(of(part), Vec::<String>::new(), "{part}");
         }
         assert_eq!(of("a = b\n  .. c"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn lines_that_read_alike_are_told_apart_by_their_functions() {
+        let script = "local function a()\n  return 1\nend\nlocal function b()\n  return 1\nend\n";
+        let lines: Vec<_> = mutants(script).into_iter().map(|mutant| mutant.line).collect();
+        assert_eq!(lines.first().map(String::as_str), Some("return 1 -- in a"));
+        assert_eq!(lines.last().map(String::as_str), Some("return 1 -- in b"));
     }
 
     #[test]
