@@ -297,3 +297,15 @@ fn a_defeat_says_whether_somebody_has_it() {
         assert_eq!(acquired(nodes, &votes), lost, "{nodes}: {votes:?}");
     }
 }
+
+#[test]
+fn a_release_remembers_how_it_ended() {
+    let mut round = Release::new(Quorum::of(3).expect("a few nodes"));
+    assert_eq!(round.outcome(), None);
+    round.vote(0, Vote::Yes);
+    assert_eq!(round.outcome(), None);
+    round.vote(1, Vote::Yes);
+    assert_eq!(round.outcome(), Some(ReleaseOutcome::Released));
+    round.vote(2, Vote::No);
+    assert_eq!(round.outcome(), Some(ReleaseOutcome::Released), "later answers change nothing");
+}
