@@ -701,3 +701,42 @@ async fn strict_to_the_end_of_a_lease() {
         pair.compare(pair.asked(NAMES[0], release, 0), 7).await;
     }
 }
+
+/// What a server holds counts for the set that it belongs to, and for no other.
+#[tokio::test]
+async fn strict_of_another_set() {
+    let mut pair = Pair::new(Dialect::Strict, 1).await;
+    let others = ["another:1", "third:1"].map(str::to_owned);
+    let other = Members::new(others, MAX_TTL, Duration::from_millis(300));
+    for kind in 0..4 {
+        pair.begin().await;
+        pair.compare(pair.asked(NAMES[0], pair.acquire(0, 0), 0), kind).await;
+        let writes = |own: &Members| match kind {
+            0 => Writes::Formed(other.clone()),
+            1 => Writes::Forming(other.clone()),
+            2 => Writes::Forming(own.clone()),
+            _ => Writes::Closed {
+                closed_for: ClosedFor { digest: own.digest().to_owned(), members: 1 },
+                successor: other.clone(),
+            },
+        };
+        pair.mark(writes, kind).await;
+        let number = pair.simulated.kept(NAMES[0].as_bytes(), 0).number;
+        for who in [0, 1] {
+            let token = pair.askers[who].token;
+            for name in NAMES {
+                for heal in [None, Some(number)] {
+                    let extend = AskedVerb::Extend { token, ttl: MAX_TTL, heal };
+                    pair.compare(pair.asked(name, extend, 0), kind).await;
+                    pair.compare_stored(kind);
+                }
+            }
+            let release = AskedVerb::Release { token, next: 0, queued: false };
+            pair.compare(pair.asked(NAMES[0], pair.acquire(who, 0), 0), kind).await;
+            pair.compare(pair.asked(NAMES[0], AskedVerb::Inspect, 0), kind).await;
+            pair.compare(pair.asked(NAMES[0], release, 0), kind).await;
+            pair.compare_stored(kind);
+        }
+        pair.empty();
+    }
+}
