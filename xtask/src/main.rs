@@ -1,10 +1,12 @@
-//! The project's own commands: `cargo xtask test`, `verify`, `fix`, `bench`, `model` and `determinism`.
+//! The project's own commands: `cargo xtask test`, `verify`, `fix`, `bench`, `model`,
+//! `determinism` and `mutants`.
 
 mod bench_command;
 mod beside_flock;
 mod debian;
 mod determinism;
 mod model_command;
+mod mutants;
 mod project;
 mod python_peers;
 mod steps;
@@ -18,6 +20,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::bench_command::Bench;
+use crate::mutants::Mutants;
 use crate::project::Project;
 
 const HELP: &str = "\
@@ -36,6 +39,7 @@ Commands:
                 bounds; `model --full` goes further, in some minutes; `model heal` checks the cases
                 with that name, `model members` those of the set of nodes
   determinism   Simulate some seeds in a debug and in a release build, and compare the traces
+  mutants [WHICH…] Make small mistakes in the rules and check that tests notice each of them
 
 ARGS of `test` narrow the run. They go to `cargo test`, after the options that are always there
 (all packages unless ARGS name some, all features, no stop at the first failure):
@@ -59,6 +63,14 @@ WHICH of `bench` is all, or some of:
 The first six run beside locks of other languages, which are installed into the target folder; what
 cannot be installed is named with the reason. `--quick` tries it out in four minutes. `--save` writes
 the first nine to docs/performance as JSON and as charts; nothing else is ever written there.
+
+WHICH of `mutants` is all, or some of:
+  protocol      crates/protocol, by its own tests (cargo-mutants, which is installed if it is missing)
+  drive         crates/quorlock/src/drive, by the simulator and tests of the library; takes hours
+  lua           the scripts of the strict dialect, by the tests on real servers
+`--file TEXT` narrows it to files with TEXT in their names, `--shard 0/4` to the first of four parts. What
+was caught before is not tried again, so that a run that was ended goes on; `--again` tries all of it. Those
+that may survive stand in xtask/mutants/explained.txt, with the reason; anything else is an error.
 
 The last line of `test` is the summary: `N passed, N failed, N skipped`.
 ";
@@ -95,13 +107,17 @@ fn dispatch(args: &[String]) -> Result<ExitCode> {
             Err(error) => Ok(usage_error(&error.to_string())),
         },
         ("model", options) => model_command::model(&Project::find()?, options),
+        ("mutants", args) => match Mutants::parse(args) {
+            Ok(mutants) => mutants.run(&Project::find()?),
+            Err(error) => Ok(usage_error(&error.to_string())),
+        },
         ("determinism", []) => determinism::determinism(&Project::find()?),
         ("verify" | "fix" | "determinism", [extra, ..]) => Ok(usage_error(&format!(
             "`{command}` takes no arguments, but was given `{extra}`: leave it out"
         ))),
         _ => Ok(usage_error(&format!(
-            "there is no command `{command}`: use `test`, `verify`, `fix`, `bench`, `model` or \
-             `determinism`"
+            "there is no command `{command}`: use `test`, `verify`, `fix`, `bench`, `model`, \
+             `determinism` or `mutants`"
         ))),
     }
 }
@@ -142,7 +158,7 @@ mod tests {
 
     #[test]
     fn help_lists_every_command() {
-        let all = ["test", "verify", "fix", "bench", "model", "determinism"];
+        let all = ["test", "verify", "fix", "bench", "model", "determinism", "mutants"];
         for command in all.map(|command| format!("\n  {command} ")) {
             assert!(HELP.contains(&command), "{command:?} is not in the help");
         }

@@ -84,6 +84,9 @@ mod tests {
         assert!(NodeSet::EMPTY.is_empty());
         assert_eq!(NodeSet::first(5).without(other).len(), 4);
         assert_eq!(NodeSet::first(MAX_NODES).len(), MAX_NODES);
+        assert!(NodeSet::first(MAX_NODES).contains(0));
+        let both = NodeSet::first(3).union(NodeSet::first(5));
+        assert_eq!(both, NodeSet::first(5), "what is in both is in it once");
         assert_eq!(NodeSet::first(0), NodeSet::EMPTY);
     }
 }

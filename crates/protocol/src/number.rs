@@ -142,6 +142,9 @@ mod tests {
         assert_eq!(proposal.after(115), Some(131));
         assert_eq!(Proposal { least: 100, block: 1 }.after(100), Some(101));
         assert_eq!(Proposal { least: 100, block: 0 }.after(100), Some(101));
+        assert_eq!(proposal.last(), 115);
+        assert_eq!(proposal.at_least(200), Proposal { least: 200, block: 16 });
+        assert_eq!(proposal.at_least(99), proposal);
     }
 
     #[test]

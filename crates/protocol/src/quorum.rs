@@ -84,5 +84,9 @@ mod tests {
             let odd = Quorum::of(nodes - 1).unwrap();
             assert_eq!(even.may_fail(), odd.may_fail());
         }
+        assert_eq!(
+            [1, 2, 3, 5, 7].map(|nodes| Quorum::of(nodes).unwrap().may_fail()),
+            [0, 0, 1, 2, 3]
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use quorlock_protocol::{
-    Acquire, AcquireOutcome, Defeat, Drift, Extend, ExtendOutcome, Moment, Quorum, Release,
+    Acquire, AcquireOutcome, Defeat, Drift, Extend, ExtendOutcome, Moment, Number, Quorum, Release,
     ReleaseOutcome, Terms, Vote,
 };
 
@@ -256,4 +256,56 @@ fn giving_up_ends_a_round_once_and_later_grants_do_not_win_it() {
     assert_eq!(round.outcome(), Some(AcquireOutcome::Lost(Defeat::Abandoned)));
     assert_eq!(round.tally().yes().len(), 3);
     assert_eq!(round.sent(), SENT);
+}
+
+/// The vote that decides, of those that are cast one after the other.
+fn acquired(nodes: usize, votes: &[(Vote, u64)]) -> Option<AcquireOutcome> {
+    let quorum = Quorum::of(nodes).expect("a few nodes");
+    let mut round = Acquire::new(quorum, &terms(100), SENT, Duration::ZERO);
+    for (node, &(vote, number)) in votes.iter().enumerate() {
+        if vote == Vote::Yes {
+            round.numbered(number);
+        }
+        round.vote(node, vote, || at(1));
+    }
+    round.outcome()
+}
+
+#[test]
+fn a_win_has_the_highest_number_that_was_given_out_and_says_whether_a_majority_gave_it() {
+    for (numbers, last, agreed) in [([7, 7], 7, true), ([7, 9], 9, false), ([9, 7], 9, false)] {
+        let number = Number { last, agreed };
+        let valid_until = terms(100).valid_until(SENT);
+        let won = acquired(3, &numbers.map(|number| (Vote::Yes, number)));
+        assert_eq!(won, Some(AcquireOutcome::Won { valid_until, number }), "{numbers:?}");
+    }
+}
+
+/// Whoever is told that the lock is taken waits for its holder; after a split there need not be one.
+#[test]
+fn a_defeat_says_whether_somebody_has_it() {
+    use Vote::{No, Unknown, Yes};
+    for (nodes, votes, defeat) in [
+        (3, &[No, No][..], Defeat::Taken),
+        (4, &[No, No], Defeat::Split),
+        (3, &[Yes, No, Unknown], Defeat::Split),
+        (3, &[No, Unknown], Defeat::Unreachable),
+        (3, &[Yes, Unknown, Unknown], Defeat::Unreachable),
+    ] {
+        let votes: Vec<_> = votes.iter().map(|vote| (*vote, 1)).collect();
+        let lost = Some(AcquireOutcome::Lost(defeat));
+        assert_eq!(acquired(nodes, &votes), lost, "{nodes}: {votes:?}");
+    }
+}
+
+#[test]
+fn a_release_remembers_how_it_ended() {
+    let mut round = Release::new(Quorum::of(3).expect("a few nodes"));
+    assert_eq!(round.outcome(), None);
+    round.vote(0, Vote::Yes);
+    assert_eq!(round.outcome(), None);
+    round.vote(1, Vote::Yes);
+    assert_eq!(round.outcome(), Some(ReleaseOutcome::Released));
+    round.vote(2, Vote::No);
+    assert_eq!(round.outcome(), Some(ReleaseOutcome::Released), "later answers change nothing");
 }

@@ -206,3 +206,27 @@ fn what_was_given_back_is_not_revived_and_leaves_no_time() {
     assert_eq!(told.notice(ms(30), at(70)), None);
     assert_eq!((told.remaining(at(80)), told.grace(at(80))), (ms(0), ms(20)));
 }
+
+#[test]
+fn the_first_look_comes_with_the_first_extension_or_in_time_to_tell_of_the_end() {
+    let second = Duration::from_secs(1);
+    let drift = Drift { base: Duration::ZERO, per_mille: 0 };
+    let terms = Terms { ttl: 30 * second, drift, margin: Duration::ZERO };
+    let at = |seconds: u32| Moment::from_nanos(1_000_000_000_000).after(second * seconds);
+    let lease = Lease::new(at(30));
+    assert_eq!(Upkeep::renewing(&terms, second, 2 * second).first_look(&lease), at(10));
+    assert_eq!(Upkeep::fixed(&terms, 2 * second).first_look(&lease), at(28));
+}
+
+/// Nobody waits to be told: the next look is at the end, and not at this very moment once more.
+#[test]
+fn a_look_in_the_moment_of_telling_says_when_to_look_again() {
+    let second = Duration::from_secs(1);
+    let drift = Drift { base: Duration::ZERO, per_mille: 0 };
+    let terms = Terms { ttl: 30 * second, drift, margin: Duration::ZERO };
+    let at = |seconds: u32| Moment::from_nanos(1_000_000_000_000).after(second * seconds);
+    let fixed = Upkeep::fixed(&terms, 2 * second);
+    let look = |now| fixed.duty(&mut Lease::new(at(30)), Moment::default(), false, now);
+    assert_eq!(look(at(27)), Duty::Wait { until: at(28) });
+    assert_eq!(look(at(28)), Duty::Wait { until: at(30) });
+}

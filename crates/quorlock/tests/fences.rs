@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use quorlock::node::Node;
 use quorlock::node::memory::MemoryNode;
+use quorlock::node::{Node, Proposal};
 use quorlock::runtime::Runtime;
-use quorlock::{Dialect, Guard, Locker, blocking};
+use quorlock::{Dialect, Error, Guard, Locker, blocking};
+use quorlock_testkit::conformance::owner;
 use quorlock_testkit::{Asked, StillWorld, VirtualTime};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -215,6 +216,39 @@ async fn a_number_is_confirmed_by_the_nodes_that_the_lease_stands_on() {
             taken.expect_err("one of the two");
         } else {
             assert!(taken.expect("both of them").fence() > number);
+        }
+    }
+}
+
+/// Two nodes grant it with different numbers. The number has to be confirmed, by one of the two and by a third
+/// node that has it since later: the lease does not stand on that one, and so its word does not count.
+#[tokio::test(start_paused = true)]
+async fn a_number_is_not_sure_by_the_word_of_a_node_that_the_lease_does_not_stand_on() {
+    for stands in [true, false] {
+        let world = StillWorld::new();
+        let [first, second, third] = [0, 1, 2].map(|node| Arc::clone(&world.nodes[node]));
+        let wall = world.time.wall().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+        let higher = u64::try_from(wall.as_micros()).expect("a number") + 1_000;
+        let (other, node) = (owner("x"), Arc::clone(&second) as Arc<dyn Node>);
+        let proposal = Proposal { least: higher, block: 1 };
+        assert_eq!(other.acquire_numbered(&node, LONG, proposal).number().await, higher);
+        assert!(other.release(&node).is_done().await);
+
+        third.hang(true);
+        let again = Arc::clone(&second);
+        second.at_next(Asked::Acquire, move || {
+            // The first has granted it already.
+            first.hang(!stands);
+            again.at_next(Asked::Confirm, move || third.hang(false));
+        });
+        let taken = world.locker().await.try_lock("x").await;
+        assert!(world.nodes.iter().all(|node| node.asked().contains(&Asked::Confirm)));
+        if stands {
+            assert!(taken.expect("two of three").fence() > higher);
+        } else {
+            let error = taken.expect_err("one of three");
+            assert!(matches!(error, Error::Taken { .. }), "{error:?}");
+            assert!(world.nodes[1].is_empty() && world.nodes[2].is_empty(), "it was given back");
         }
     }
 }

@@ -16,6 +16,10 @@ restart-empty, lose-last-second, flush, stale-replica, clock-jump, clock-excursi
 Scenarios, for --scenario: long-pause, restarts-empty, clock-jumps, lost-reply, three-way-split, \
 partition, slow-minority, suspended-laptop. Each is played in both dialects.
 
+With --resume the seeds may take days: what was reached is saved every few seconds, and the same command \
+goes on from there however it was ended. A file of other settings, or of a program whose seeds give other \
+runs, is refused. Seeds that break a promise are noted, and the rest is run all the same.
+
 Exit codes:
     0  every promise was kept
     1  one was not: the seed, what led to it and the command that replays it are
@@ -26,6 +30,7 @@ Exit codes:
 Examples:
   quorlock simulate                            # 2000 seeds
   quorlock simulate --minutes 10               # as many as there is time for
+  quorlock simulate --seeds 1000000 --resume seeds.json
   quorlock simulate --dialect redlock --faults crash,restart-empty,pause
   quorlock simulate --by-fault --seeds 200     # each fault, both dialects
   quorlock simulate --seed 62 --html run.html  # one seed, as a picture
@@ -46,6 +51,10 @@ pub(crate) struct SimulateArgs {
     /// Run seeds for so long instead of a certain number
     #[arg(long, value_name = "MINUTES", conflicts_with = "seeds", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) minutes: Option<u64>,
+
+    /// Keep what was reached in this file, and go on from there if it is there already
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "minutes", "scenario", "by_fault"])]
+    pub(crate) resume: Option<PathBuf>,
 
     /// How many nodes [default: 3 or 5, by the seed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=7))]

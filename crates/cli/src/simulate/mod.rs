@@ -1,6 +1,7 @@
 //! `quorlock simulate`: the lock under simulated faults.
 
 mod by_fault;
+mod resume;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -36,6 +37,7 @@ enum What {
     Scenario(&'static Scenario),
     Seed(u64),
     Seeds,
+    Resume(PathBuf),
     Minutes(u64),
     ByFault,
 }
@@ -55,7 +57,7 @@ impl Simulate {
             (None, Some(seed), _) => What::Seed(seed),
             (None, None, Some(minutes)) => What::Minutes(minutes),
             (None, None, None) if args.by_fault => What::ByFault,
-            (None, None, None) => What::Seeds,
+            (None, None, None) => args.resume.map_or(What::Seeds, What::Resume),
         };
         Ok(Self { what, options, html: args.html, svg: args.svg })
     }
@@ -84,11 +86,12 @@ fn named(name: &str) -> Result<&'static Scenario, Failed> {
 
 /// Simulates, and returns the code to exit with.
 pub(crate) fn simulate(plan: &Simulate) -> Result<u8, Failed> {
-    match plan.what {
+    match &plan.what {
         What::Scenario(scenario) => play(plan, scenario),
         What::ByFault => by_fault::table(&plan.options),
-        What::Seed(seed) => one(plan, seed),
+        What::Seed(seed) => one(plan, *seed),
         What::Seeds => many(plan, None),
+        What::Resume(file) => resume::go_on(plan, file),
         What::Minutes(minutes) => many(plan, Some(Duration::from_secs(60 * minutes))),
     }
 }
@@ -199,8 +202,12 @@ fn report(plan: &Simulate, summary: &Summary) -> Result<u8, Failed> {
 
 /// The one command that runs a seed again.
 fn replay(options: &Options, seed: u64) -> String {
-    let mut command =
-        format!("quorlock simulate --seed {seed} --dialect {}", options.dialect.name());
+    format!("quorlock simulate --seed {seed} {}", settings(options))
+}
+
+/// What every seed is run with, as it is written.
+fn settings(options: &Options) -> String {
+    let mut command = format!("--dialect {}", options.dialect.name());
     if let Some(nodes) = options.nodes {
         let _ = write!(command, " --nodes {nodes}");
     }

@@ -1,7 +1,12 @@
 //! `quorlock simulate`.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 fn simulate(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
@@ -90,4 +95,105 @@ fn wrong_names_are_refused_with_the_right_ones() {
     }
     assert_eq!(simulate(&["--seeds", "0"]).status.code(), Some(78));
     assert_eq!(simulate(&["--nodes", "9"]).status.code(), Some(78));
+}
+
+fn kept(file: &Path) -> Option<Value> {
+    serde_json::from_str(&fs::read_to_string(file).ok()?).ok()
+}
+
+/// What was counted, without how long it took.
+fn counted(file: &Path) -> Value {
+    let mut kept = kept(file).expect("a file of seeds");
+    let all = kept.as_object_mut().expect("an object");
+    for passing in ["begun", "saved", "took_ms"] {
+        all.remove(passing).expect("it is there");
+    }
+    kept
+}
+
+fn resume(seeds: u64, file: &Path, more: &[&str]) -> Output {
+    let (seeds, file) = (seeds.to_string(), file.to_str().expect("a path"));
+    simulate(&[&["--seeds", &seeds, "--resume", file], more].concat())
+}
+
+/// Killed in the middle it goes on, and comes to the same as in one go.
+#[test]
+fn seeds_that_take_days_go_on_where_they_were_ended() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [file, other] = ["seeds.json", "other.json"].map(|name| folder.path().join(name));
+    let mut long = Command::new(env!("CARGO_BIN_EXE_quorlock"))
+        .args(["simulate", "--seeds", "1000000", "--resume"])
+        .arg(&file)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let reached = || kept(&file).and_then(|kept| kept["seeds"].as_u64()).unwrap_or_default();
+    let began = Instant::now();
+    while reached() == 0 {
+        assert!(began.elapsed() < Duration::from_secs(300), "no seeds are saved");
+        thread::sleep(Duration::from_millis(5));
+    }
+    long.kill().expect("it runs");
+    long.wait().expect("it ends");
+
+    let begun = kept(&file).expect("a file of seeds")["begun"].clone();
+    let more = reached() + 60;
+    let output = resume(more, &file, &[]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains(&format!("{more} seeds in the strict dialect")), "{text}");
+    assert!(text.ends_with("every promise was kept\n"), "{text}");
+    assert_eq!(resume(more, &other, &[]).status.code(), Some(0));
+    assert_eq!(counted(&file), counted(&other), "the same as in one go");
+    assert_eq!(kept(&file).expect("a file of seeds")["begun"], begun);
+    let again = stdout(&resume(more, &file, &[]));
+    let shared = |text: &str| text.lines().skip(2).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(shared(&again), shared(&text), "nothing is left to run");
+}
+
+/// What was counted by another program, or with other settings, is another matter.
+#[test]
+fn seeds_of_another_program_are_not_gone_on_with() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("seeds.json");
+    assert_eq!(resume(2, &file, &[]).status.code(), Some(0));
+    let own = fs::read_to_string(&file).expect("a file of seeds");
+    let refused = |more: &[&str], says: [&str; 2]| {
+        let output = resume(4, &file, more);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(78), "{text}");
+        assert!(says.iter().all(|part| text.contains(part)), "{text}");
+    };
+    refused(&["--nodes", "5"], ["--dialect strict, and", "--dialect strict --nodes 5"]);
+    let (value, version) = (kept(&file).expect("a file"), env!("CARGO_PKG_VERSION"));
+    let runs = value["runs"].as_str().expect("what the runs come to");
+    fs::write(&file, own.replace(runs, "0123")).expect("written");
+    refused(&[], ["runs 0123", &format!("runs {runs}")]);
+    fs::write(&file, own.replace(version, "0.0.7")).expect("written");
+    refused(&[], ["version 0.0.7", &format!("version {version}")]);
+    fs::write(&file, &own[..own.len() / 2]).expect("written");
+    assert_eq!(resume(4, &file, &[]).status.code(), Some(125), "a file that is none");
+    fs::write(&file, &own).expect("written");
+    assert_eq!(resume(4, &file, &[]).status.code(), Some(0));
+    assert_eq!(kept(&file).expect("a file")["seeds"], 4);
+}
+
+/// Seeds that break a promise are counted on the way, told at the end, and not lost in between.
+#[test]
+fn broken_promises_are_kept_in_the_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("seeds.json");
+    let bad = ["--dialect", "redlock", "--faults", "pause,restart-empty,crash"];
+    let first = resume(10, &file, &bad);
+    assert_eq!(first.status.code(), Some(1), "{}", stdout(&first));
+    let again = resume(10, &file, &bad);
+    assert_eq!(again.status.code(), Some(1));
+    let told = |output: &Output| {
+        let text = stdout(output);
+        text.split_once("NOT every promise").map(|(_, told)| told.to_owned()).expect("told")
+    };
+    assert_eq!(told(&again), told(&first), "the same seeds, and the same story");
+    assert!(
+        kept(&file).expect("a file")["bad_seeds"].as_object().is_some_and(|bad| !bad.is_empty())
+    );
 }

@@ -101,11 +101,25 @@ fn the_lease_counts_from_the_oldest_request_of_the_best_majority() {
         candidate.done(node, 10 + sent);
     }
     assert_eq!(candidate.step(20), won(15));
+    assert_eq!(candidate.rules.backing(), set(&[3, 0, 2]), "the others may end before that");
     // An earlier request changes nothing, a later one does.
     candidate.rules.granted(3, at(11), 1);
     assert_eq!(candidate.step(20), won(15));
     candidate.rules.granted(1, at(18), 1);
     assert_eq!(candidate.step(20), won(17));
+    assert_eq!(candidate.rules.backing(), set(&[0, 2, 1]));
+}
+
+#[test]
+fn those_that_another_has_are_counted_and_stand_behind_nothing() {
+    let mut candidate = Candidate::of(3);
+    candidate.ask_all(0);
+    assert_eq!(candidate.rules.refusals(), 0);
+    candidate.queued(0, 0);
+    candidate.queued(2, 0);
+    candidate.done(1, 0);
+    assert_eq!((candidate.rules.refusals(), candidate.rules.votes()), (2, 1));
+    assert_eq!(candidate.rules.backing(), NodeSet::EMPTY, "no majority");
 }
 
 #[test]
@@ -385,4 +399,12 @@ fn where_no_word_is_sent_and_where_nobody_answers_it_asks_again() {
     assert_eq!(candidate.step(1), Step::Poll);
     candidate.rules.missed(1);
     assert_eq!(candidate.step(1), Step::Unreachable);
+}
+
+#[test]
+fn a_candidate_knows_whether_it_has_asked_anybody() {
+    let mut one = Candidate::of(3);
+    assert!(!one.rules.has_asked());
+    one.ask(set(&[1]), false, 0);
+    assert!(one.rules.has_asked());
 }

@@ -22,6 +22,7 @@ mod poisoned;
 mod quarantine;
 mod rights;
 mod running_full;
+mod scripts;
 mod tending;
 mod world;
 

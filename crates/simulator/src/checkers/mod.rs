@@ -41,6 +41,19 @@ pub enum Invariant {
 }
 
 impl Invariant {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Exclusion,
+        Self::Fences,
+        Self::Store,
+        Self::Records,
+        Self::OwnRecords,
+        Self::Liveness,
+        Self::Determinism,
+        Self::LossSignal,
+        Self::Leftovers,
+    ];
+
     /// Its short name.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -48,6 +48,7 @@ pub(crate) enum AskedVerb {
         token: Token,
         next: u64,
         participant: Option<ParticipantId>,
+        queued: bool,
     },
     Inspect,
     Describe {
@@ -76,8 +77,8 @@ impl Asked {
             Verb::Wait { token, ttl, ticket, yielding, proposal } => {
                 AskedVerb::Wait { token: *token, ttl, ticket, yielding, proposal }
             }
-            Verb::Release { token, next, participant, .. } => {
-                AskedVerb::Release { token: *token, next, participant }
+            Verb::Release { token, next, participant, queued, .. } => {
+                AskedVerb::Release { token: *token, next, participant, queued }
             }
             Verb::Inspect => AskedVerb::Inspect,
             Verb::Describe { token, note, keep } => {

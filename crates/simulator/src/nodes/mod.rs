@@ -9,6 +9,8 @@ mod beside_a_server;
 mod participants;
 mod queue;
 mod redlock;
+#[cfg(test)]
+mod shared_beside_a_server;
 mod strict;
 mod verbs;
 

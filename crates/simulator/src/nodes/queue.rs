@@ -60,7 +60,7 @@ impl<R: Records> Keys<R> {
         }
         queue.places.insert((number, me.to_vec()), waiter);
         let forgotten = (3 * waiter.ttl_ms).max(3_000);
-        if queue.until.saturating_sub(now) < forgotten * 5 / 6 {
+        if queue.until.saturating_sub(now) * 6 < forgotten * 5 {
             queue.until = now + forgotten;
         }
         number
@@ -77,6 +77,7 @@ impl<R: Records> Keys<R> {
         loop {
             let head = self.queues.get_mut(name).and_then(|queue| queue.places.pop_first());
             let Some(((_, token), waiter)) = head else {
+                self.records.left_in_queue(name, false);
                 self.records.drop(name, script);
                 self.queues.remove(name);
                 return Turn::Nobody;
@@ -85,6 +86,7 @@ impl<R: Records> Keys<R> {
             if !others {
                 self.queues.remove(name);
             }
+            self.records.left_in_queue(name, others);
             if token == me {
                 return Turn::Mine;
             }
@@ -104,6 +106,7 @@ impl<R: Records> Keys<R> {
     /// Lets go of a lock: it is passed on, or free if there is nobody, or nobody may have it now.
     pub(super) fn let_go(&mut self, name: &[u8], me: &[u8], next: u64, script: &mut Script<'_>) {
         let waiting = self.queues.get(name).is_some_and(|queue| !queue.places.is_empty());
+        self.records.left_in_queue(name, waiting);
         let numbered = self.records.number_refusal(name, next, script).is_none();
         if !waiting || !self.records.may_pass_on(script) || !numbered {
             return self.records.drop(name, script);

@@ -22,6 +22,8 @@ struct Lock {
     /// The last millisecond of its life.
     until: u64,
     shares: Shares,
+    /// Whether somebody has taken a place in the queue behind it.
+    marked: bool,
 }
 
 impl Records {
@@ -60,8 +62,8 @@ impl Dialect for Records {
         true
     }
 
-    fn is_quiet(&self, _: &Script<'_>) -> bool {
-        false
+    fn quiet_us(&self, _: &Script<'_>) -> u64 {
+        0
     }
 
     fn read(&self, name: &[u8]) -> Option<Vec<u8>> {
@@ -107,8 +109,8 @@ impl Dialect for Records {
         let numbered = taking.proposal.is_some();
         let number = if numbered { taking.number(self.last_number(name), script)? } else { 0 };
         let until = script.millis() + taking.ttl_ms;
-        self.locks
-            .insert(name.to_vec(), Lock { token: token.to_vec(), until, shares: Shares::new() });
+        let (token, shares, marked) = (token.to_vec(), Shares::new(), false);
+        self.locks.insert(name.to_vec(), Lock { token, until, shares, marked });
         if numbered {
             self.numbers.insert(name.to_vec(), number);
         }
@@ -158,6 +160,20 @@ impl Dialect for Records {
 
     fn drop(&mut self, name: &[u8], _: &Script<'_>) {
         self.locks.remove(name);
+    }
+
+    fn queued_behind(&mut self, name: &[u8]) {
+        if let Some(lock) = self.locks.get_mut(name) {
+            lock.marked = true;
+        }
+    }
+
+    fn left_in_queue(&mut self, _: &[u8], _: bool) {}
+
+    /// Who took the lock beside a queue that an earlier one has left is not marked. Those in the queue ask
+    /// again when the record of that one ends.
+    fn tells_that_nobody_waits(&self, name: &[u8]) -> bool {
+        self.locks.get(name).is_some_and(|lock| !lock.marked && lock.shares.is_empty())
     }
 
     fn kept(&self, name: &[u8], clock: u64) -> Option<(&[u8], u64)> {

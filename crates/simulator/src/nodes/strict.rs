@@ -15,17 +15,19 @@ const MOST_AHEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Records {
-    locks: ByName<Lock>,
+    pub(super) locks: ByName<Lock>,
     marker: Option<Mark>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Lock {
-    number: u64,
-    expiry_us: u64,
+pub(super) struct Lock {
+    pub(super) number: u64,
+    pub(super) expiry_us: u64,
     /// Empty if it is free.
-    owner: Vec<u8>,
-    shares: Shares,
+    pub(super) owner: Vec<u8>,
+    pub(super) shares: Shares,
+    /// Whether somebody may stand in its queue.
+    pub(super) waited: bool,
 }
 
 /// Which set of nodes the server belongs to.
@@ -175,8 +177,13 @@ impl Dialect for Records {
         self.clock_refusal(script).is_none() && self.standing(script) == Standing::Votes
     }
 
-    fn is_quiet(&self, script: &Script<'_>) -> bool {
-        self.standing(script) != Standing::Votes
+    fn quiet_us(&self, script: &Script<'_>) -> u64 {
+        if self.standing(script) == Standing::Votes {
+            return 0;
+        }
+        let begun = self.votes_for(&script.set, script.run_id);
+        let from_us = self.marker.as_ref().filter(|_| begun).map(|mark| mark.from_us);
+        from_us.map_or(script.quiet_us, |from_us| from_us.saturating_sub(script.micros()))
     }
 
     fn mark(&mut self, mark: Option<&quorlock::node::Mark>, script: &Script<'_>) -> Option<Marker> {
@@ -262,8 +269,9 @@ impl Dialect for Records {
             return Ok(None);
         }
         refuse(self.number_refusal(name, least, script))?;
-        let owner = token.to_vec();
-        self.locks.insert(name.to_vec(), Lock { number: least, expiry_us: 0, owner, shares });
+        let lock = self.locks.entry(name.to_vec()).or_default();
+        (lock.number, lock.expiry_us) = (least, 0);
+        (lock.owner, lock.shares) = (token.to_vec(), shares);
         self.keep(name, ttl_ms, script).map(Some)
     }
 
@@ -291,6 +299,18 @@ impl Dialect for Records {
         if let Some(lock) = self.locks.get_mut(name) {
             lock.expiry_us = end_us;
         }
+    }
+
+    fn queued_behind(&mut self, name: &[u8]) {
+        self.left_in_queue(name, true);
+    }
+
+    fn left_in_queue(&mut self, name: &[u8], others: bool) {
+        self.locks.entry(name.to_vec()).or_default().waited = others;
+    }
+
+    fn tells_that_nobody_waits(&self, name: &[u8]) -> bool {
+        self.locks.get(name).is_some_and(|lock| !lock.waited)
     }
 
     fn kept(&self, name: &[u8], clock: u64) -> Option<(&[u8], u64)> {

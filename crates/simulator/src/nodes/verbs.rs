@@ -72,8 +72,8 @@ pub(super) trait Records: Default + Clone {
     /// Writes a mark, if there is one to write. Returns the marker that is there then.
     fn mark(&mut self, mark: Option<&Mark>, script: &Script<'_>) -> Option<Marker>;
     fn may_pass_on(&mut self, script: &Script<'_>) -> bool;
-    /// Whether it casts no vote. Only a look.
-    fn is_quiet(&self, script: &Script<'_>) -> bool;
+    /// For how long it casts no vote, in microseconds. Only a look.
+    fn quiet_us(&self, script: &Script<'_>) -> u64;
     /// The holder's token, even if its time is over.
     fn read(&self, name: &[u8]) -> Option<Vec<u8>>;
     fn is_live(&self, name: &[u8], script: &Script<'_>) -> bool;
@@ -108,6 +108,12 @@ pub(super) trait Records: Default + Clone {
     fn ends(&self, name: &[u8], script: &Script<'_>) -> u64;
     fn end_at(&mut self, name: &[u8], end_us: u64);
     fn drop(&mut self, name: &[u8], script: &Script<'_>);
+    /// Somebody stands in the queue of the one who has the lock.
+    fn queued_behind(&mut self, name: &[u8]);
+    /// Whether anybody is left in the queue.
+    fn left_in_queue(&mut self, name: &[u8], others: bool);
+    /// Whether a release looks for nobody by what the record says.
+    fn tells_that_nobody_waits(&self, name: &[u8]) -> bool;
     /// The holder's token and the end of its time in nanoseconds, if that is not over.
     fn kept(&self, name: &[u8], clock: u64) -> Option<(&[u8], u64)>;
     fn names(&self) -> Vec<Vec<u8>>;
@@ -165,7 +171,7 @@ impl<R: Records> Keys<R> {
                     return Err(refusal);
                 }
                 let (text, ttl_ms) = (token.text(), millis(*ttl));
-                let counts = heal.is_some() || !self.records.is_quiet(script);
+                let counts = heal.is_some() || self.records.quiet_us(script) == 0;
                 if holds(self, &text) && self.records.is_live(name, script) && counts {
                     let kept = self.keep_for(*participant, name, ttl_ms, script)?;
                     return Ok(kept.map_or(Answer::Refused, |number| Answer::Granted { number }));
@@ -184,7 +190,7 @@ impl<R: Records> Keys<R> {
                 healed.map_or(Answer::Refused, |number| Answer::Granted { number })
             }
             AskedVerb::Wait { .. } => return self.wait(asked, script),
-            AskedVerb::Release { token, next, participant } => {
+            AskedVerb::Release { token, next, participant, queued } => {
                 let unchecked = script.has(Planted::ReleaseUnchecked);
                 let anyway = unchecked && self.records.read(name).is_some();
                 if !anyway && !holds(self, &token.text()) {
@@ -198,6 +204,10 @@ impl<R: Records> Keys<R> {
                 }
                 if self.leave_to_others(*participant, name, script) {
                     return Ok(Answer::LeftToOthers);
+                }
+                if !queued && !unchecked && self.records.tells_that_nobody_waits(name) {
+                    self.records.drop(name, script);
+                    return Ok(Answer::Done);
                 }
                 self.let_go(name, &token.text(), *next, script);
                 Answer::Done
@@ -275,6 +285,7 @@ impl<R: Records> Keys<R> {
             && !mine
             && self.records.is_live(name, script)
         {
+            self.records.queued_behind(name);
             return Ok(queued(Some(Record::new(owner, Some(left)))));
         }
         let keep_ms = if mine { ttl_ms.max(millis(left)) } else { ttl_ms };
@@ -294,7 +305,9 @@ impl<R: Records> Keys<R> {
             let record = Record::new(&token, Some(self.records.left(name, script)));
             record.numbered(self.records.last_number(name))
         });
-        Seen::new(record, noted, Some(waiters as u64))
+        let quiet = Duration::from_millis(self.records.quiet_us(script).div_ceil(1_000));
+        let seen = Seen::new(record, noted, Some(waiters as u64));
+        seen.quarantined(Some(quiet).filter(|quiet| !quiet.is_zero()))
     }
 
     /// Drops what has expired of one lock, as a server does before it looks.

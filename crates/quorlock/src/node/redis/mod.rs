@@ -34,6 +34,8 @@ mod init;
 mod judge;
 mod link;
 mod marker;
+#[cfg(all(feature = "mutation", debug_assertions))]
+mod mutation;
 mod replies;
 mod resp;
 #[cfg(test)]

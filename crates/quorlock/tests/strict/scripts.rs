@@ -1,0 +1,281 @@
+//! The scripts in the corners, one server by itself.
+
+use std::time::Duration;
+
+use quorlock::node::TicketNumber::New;
+use quorlock::node::{Answer, FailureKind, Proposal};
+use quorlock::{Dialect, Settings};
+use quorlock_testkit::conformance::{Probe, owner};
+use quorlock_testkit::{RedisServer, Reply};
+
+use crate::NAME;
+use crate::world::{TTL, World, marker, server_us, text};
+
+async fn is_wrong(probe: &Probe) -> bool {
+    match probe.answer().await {
+        Answer::Failed(why) => why.kind() == FailureKind::WrongType,
+        _ => false,
+    }
+}
+
+/// Whatever lies under the name of a lock and is none belongs to somebody else.
+#[tokio::test]
+async fn what_is_no_lock_is_named_so_by_every_verb_and_left_alone() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    let client = world.waiting_client(&server.url(), |_| {}).await;
+    let node = client.node();
+    let seconds = server_us(server) / 1_000_000;
+    let long = format!("quorlock 0000000000000001 {} {seconds} 0 600000", "x".repeat(1_025));
+    for content in [
+        &["RPUSH", NAME, "an element"][..],
+        &["SET", NAME, "some text"],
+        &["SET", NAME, "quorlock is a word here"],
+        &["SET", NAME, "ql:a-token-of-another-dialect"],
+        &["SET", NAME, &long],
+    ] {
+        server.command(&["DEL", NAME]);
+        server.command(content);
+        let before = server.command(&["DUMP", NAME]);
+        let (who, waiter) = (owner(NAME), client.waiter(NAME, 1));
+        let proposal = Proposal { least: server_us(server), block: 16 };
+        assert!(is_wrong(&who.acquire(node, TTL)).await, "{content:?}");
+        assert!(is_wrong(&who.acquire_numbered(node, TTL, proposal)).await, "{content:?}");
+        assert!(is_wrong(&who.extend(node, TTL)).await, "{content:?}");
+        assert!(is_wrong(&who.release(node)).await, "{content:?}");
+        assert!(is_wrong(&who.inspect(node)).await, "{content:?}");
+        assert!(is_wrong(&who.take_from(who.holder(), node)).await, "{content:?}");
+        assert!(is_wrong(&waiter.wait(New(1), TTL)).await, "{content:?}");
+        if content[0] == "RPUSH" {
+            let Answer::Failed(why) = who.inspect(node).answer().await else { panic!("a list") };
+            assert!(why.to_string().contains("holds a list"), "{why}");
+        }
+        assert!(!who.confirm(node, 7).is_done().await, "{content:?}");
+        assert!(!who.describe(node, "a note").is_done().await, "{content:?}");
+        assert_eq!(who.list(node).await, [], "{content:?}");
+        assert_eq!(server.command(&["DUMP", NAME]), before, "{content:?}");
+    }
+}
+
+/// A token of 1,024 bytes is one still.
+#[tokio::test]
+async fn the_longest_token_is_a_holder_like_any_other() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    let node = world.node(&server.url()).await;
+    let seconds = server_us(server) / 1_000_000;
+    let token = "x".repeat(1_024);
+    let record = format!("quorlock 0000000000000001 {token} {seconds} 0 600000");
+    server.command(&["SET", NAME, &record]);
+    let who = owner(NAME);
+    assert!(!who.acquire(&node, TTL).is_done().await, "another has it");
+    assert!(who.seen(&node).await.is_some());
+}
+
+/// The number of a record that is free lies below what is wanted, and so does a part of the block.
+#[tokio::test]
+async fn a_block_of_numbers_begins_above_those_that_were_given_out() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    let node = world.node(&server.url()).await;
+    let last = server_us(server);
+    for (least, block, number) in [
+        (last, 1, last),
+        // From last - 5 to last + 10, were it not for what was given out.
+        (last - 5, 16, last + 16),
+        (last + 17, 16, last + 32),
+        (last + 32, 2, last + 34),
+        (last + 34, 1, last + 35),
+        (last + 36, 1, last + 36),
+    ] {
+        let who = owner(NAME);
+        let given = who.acquire_numbered(&node, TTL, Proposal { least, block }).number().await;
+        assert_eq!(given, number, "{block} from {least}");
+        assert!(who.release(&node).is_done().await);
+        let record = text(server, NAME).expect("a record");
+        assert_eq!(record[9..25].parse(), Ok(number), "{record}");
+    }
+}
+
+/// Who has the lock and asks for it once more gets the numbers that it wants now.
+#[tokio::test]
+async fn a_holder_that_asks_again_has_no_lower_number_than_it_wants() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    let client = world.waiting_client(&server.url(), |_| {}).await;
+    let waiter = client.waiter(NAME, 1);
+    let first = server_us(server);
+    for (least, block, number) in
+        [(first, 1, first), (first + 1, 1, first + 1), (first, 2, first + 1), (first, 3, first + 2)]
+    {
+        let (ticket, proposal) = ((waiter.ticket(New(1)), false), Proposal { least, block });
+        let asked = waiter.owner().wait_numbered(client.node(), TTL, ticket, proposal);
+        assert_eq!(asked.number().await, number, "{block} from {least}");
+    }
+}
+
+/// What most requests find is done in one piece, without a script's functions: the TTL lies in the record as it
+/// was asked for then, and the end of the lease otherwise.
+#[tokio::test]
+async fn a_free_lock_is_taken_and_given_back_by_the_shortest_way() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    let client = world.waiting_client(&server.url(), |_| {}).await;
+    let node = client.node();
+    let record = || text(server, NAME).expect("a record");
+    let taken = async |least, block| {
+        let who = owner(NAME);
+        assert!(who.acquire_numbered(node, TTL, Proposal { least, block }).is_done().await);
+        (who, record().ends_with(&format!(" {}", TTL.as_millis())))
+    };
+    let last = server_us(server);
+    for (least, block, short) in
+        [(last, 16, true), (last + 16, 1, true), (last + 17, 16, true), (last + 32, 1, false)]
+    {
+        let (who, shortest) = taken(least, block).await;
+        assert_eq!(shortest, short, "{block} from {least}");
+        let before = record();
+        assert!(who.release(node).is_done().await);
+        if shortest {
+            assert_eq!(record(), [&before[..25], "-", &before[26..]].concat());
+        }
+    }
+    // With somebody in the queue, nothing is short.
+    let (who, _) = taken(server_us(server), 1).await;
+    let waiter = client.waiter(NAME, 1);
+    waiter.wait(New(1), TTL).queued().await;
+    assert_eq!(record().as_bytes()[25], b'+');
+    assert!(who.release(node).is_done().await);
+    assert!(waiter.holds().await);
+}
+
+/// The next holder counts from its own request, which this server saw before its clock was set back: the record
+/// must not end before the holder's time does.
+#[tokio::test]
+async fn a_lock_that_is_passed_on_by_a_clock_that_was_set_back_lasts_as_long_as_its_holder_counts()
+{
+    let world = World::unused(Dialect::Strict, |server| server);
+    let server = &world.servers[0];
+    // It has been voting since before what its clock will be set back to.
+    server.clock().jump_ms(-1_500);
+    world.mark(world.builder()).await;
+    server.clock().true_time();
+    let client = world.waiting_client(&server.url(), |_| {}).await;
+    let (holder, waiter) = (owner(NAME), client.waiter(NAME, 1));
+    assert!(holder.acquire(client.node(), TTL).is_done().await);
+    let before_us = server_us(server);
+    waiter.wait(New(1), TTL).queued().await;
+    server.clock().jump_ms(-1_500);
+    assert!(holder.release(client.node()).is_done().await);
+    assert!(waiter.holds().await);
+    let record = text(server, NAME).expect("a record");
+    let mut parts = record.rsplit(' ').map(|part| part.parse::<u64>().expect("a number"));
+    let mut part = || parts.next().expect("three numbers");
+    let end_us = part() * 1_000 + part() + part() * 1_000_000;
+    assert!(end_us >= before_us + u64::try_from(TTL.as_micros()).expect("short"), "{record}");
+}
+
+fn prefixed(server: &RedisServer, count: usize) {
+    let now = server_us(server) / 1_000_000;
+    for index in 0..count {
+        // Some that are free, and some that are none, lie between them.
+        let state = if index % 3 == 0 { '-' } else { ' ' };
+        let record = format!("quorlock 0000000000000001{state}token {now} 0 600000");
+        let stored = server.command(&["SET", &format!("a prefix:{index:04}"), &record]);
+        assert_eq!(stored, Reply::Simple("OK".into()));
+        server.command(&["SET", &format!("a prefix:none{index}"), "quorlock is a word here"]);
+    }
+}
+
+/// More than one look can take in.
+#[tokio::test]
+async fn a_list_names_all_that_is_held_under_a_prefix_and_nothing_else() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    prefixed(server, 2_000);
+    let longest = format!("a prefix:{}", "y".repeat(512));
+    let now = server_us(server) / 1_000_000;
+    let record = format!("quorlock 0000000000000001 token {now} 0 600000");
+    server.command(&["SET", &longest, &record]);
+    server.command(&["SET", &format!("{longest}y"), &record]);
+    let change = |settings: &mut Settings| settings.prefix = b"a prefix:".to_vec();
+    let node = world.node_with(&server.url(), change).await;
+    let names = owner(NAME).list(&node).await;
+    let names: Vec<_> = names.iter().map(|name| name.to_string()).collect();
+    let held = (0..2_000).filter(|index| index % 3 != 0).map(|index| format!("{index:04}"));
+    let expected: Vec<_> = held.chain([longest[9..].to_owned()]).collect();
+    assert_eq!(names, expected);
+}
+
+/// The marker of a server with another moment from which on it votes.
+fn mark_from(server: &RedisServer, from: &str) {
+    let marked = marker(server).expect("it is in use");
+    let mut parts: Vec<&str> = marked.split(' ').collect();
+    assert_eq!((parts[0], parts[3].len()), ("formed", 16), "{marked}");
+    parts[3] = from;
+    let set = server.command(&["SET", ":quorlock:set", &parts.join(" ")]);
+    assert_eq!(set, Reply::Simple("OK".into()));
+}
+
+/// Not by the shortest way either.
+#[tokio::test]
+async fn a_server_with_a_marker_that_makes_no_sense_grants_nothing() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    let node = world.node(&server.url()).await;
+    mark_from(server, "no number at all");
+    let proposal = Proposal { least: server_us(server), block: 1 };
+    let asked = owner(NAME).acquire_numbered(&node, TTL, proposal).answer().await;
+    assert!(matches!(asked, Answer::Failed(_)), "{asked:?}");
+    assert_eq!(text(server, NAME), None);
+}
+
+/// A part of a millisecond is told as a whole one: who takes it for nothing would count on a vote too early.
+#[tokio::test]
+async fn the_last_of_a_lease_and_of_the_time_without_votes_is_told() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    let node = world.node(&server.url()).await;
+    server.clock().rate(0.0);
+    for (left_us, told_ms) in [(1_500, Some(2)), (1_000, Some(1)), (1, Some(1)), (0, None)] {
+        mark_from(server, &format!("{:016}", server_us(server) + left_us));
+        let told = owner(NAME).looked(&node).await.quarantine;
+        assert_eq!(told, told_ms.map(Duration::from_millis), "{left_us} us");
+        let end = server_us(server) + left_us;
+        let (seconds, micros) = (end / 1_000_000, end % 1_000_000);
+        server.command(&[
+            "SET",
+            NAME,
+            &format!("quorlock 0000000000000001 t {seconds} {micros} 0"),
+        ]);
+        let record = owner(NAME).seen(&node).await;
+        assert_eq!(record.and_then(|it| it.remaining), told_ms.map(Duration::from_millis));
+    }
+}
+
+/// One that ended a moment ago is no lock any more, and one that ends in a moment still is one.
+#[tokio::test]
+async fn a_lock_lasts_until_its_end_by_the_servers_clock_and_no_longer() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    let node = world.node(&server.url()).await;
+    let ended = server_us(server) - 1_000_000;
+    let record = |end_us: u64| {
+        let (seconds, micros) = (end_us / 1_000_000, end_us % 1_000_000);
+        server.command(&[
+            "SET",
+            NAME,
+            &format!("quorlock 0000000000000001 t {seconds} {micros} 0"),
+        ]);
+    };
+    let who = owner(NAME);
+    record(ended + 600_000_000);
+    assert!(!who.acquire(&node, TTL).is_done().await);
+    assert_eq!(who.list(&node).await.len(), 1);
+    let left = who.seen(&node).await.expect("held").remaining.expect("not for ever");
+    assert!(left > Duration::from_secs(500) && left < Duration::from_secs(600), "{left:?}");
+    record(ended);
+    assert_eq!(who.list(&node).await, []);
+    assert!(who.seen(&node).await.is_none());
+    assert!(who.acquire(&node, TTL).is_done().await);
+}

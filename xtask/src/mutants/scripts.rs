@@ -1,0 +1,319 @@
+//! The scripts of the strict dialect with mistakes in them, against the tests on real servers.
+//!
+//! Nothing is built anew for a mutant: test builds with the feature `mutation` read it from a file.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::Part;
+use super::explained::{Explained, Survivor, Tally};
+use super::lua::{Mutant, mutants};
+use crate::debian;
+use crate::project::{Project, command_line};
+
+const FOLDER: &str = "crates/quorlock/src/node/redis/lua";
+/// Of other dialects, or sent without the rest and not to every lock.
+const LEFT_OUT: [&str; 2] = ["redlock/", "/forget.lua"];
+/// A script that loops for ever makes its server hang.
+const LIMIT: Duration = Duration::from_secs(90);
+/// So many mutants are tried at once: most of the time is spent waiting for servers.
+const AT_ONCE: usize = 2;
+
+/// A test program, and what of it is run. Those that catch most come first.
+struct Suite {
+    cargo: &'static [&'static str],
+    program: &'static str,
+    tests: &'static [&'static str],
+}
+
+/// Tests of the library.
+const LIBRARY: &[&str] =
+    &["--package=quorlock", "--test=conformance", "--test=strict", "--test=connections"];
+
+const SUITES: [Suite; 5] = [
+    Suite {
+        cargo: &["--package=quorlock-simulator", "--lib"],
+        program: "quorlock_simulator",
+        tests: &["nodes::beside_a_server::strict"],
+    },
+    Suite { cargo: LIBRARY, program: "conformance", tests: &["redis::"] },
+    Suite { cargo: LIBRARY, program: "strict", tests: &["scripts::"] },
+    Suite { cargo: LIBRARY, program: "connections", tests: &["rights::", "queues::"] },
+    Suite { cargo: LIBRARY, program: "strict", tests: &[] },
+];
+
+/// The first so many of them take seconds.
+const QUICK: usize = 3;
+
+/// One mutant of one file.
+type Job<'a> = (&'a str, Mutant);
+
+/// Makes all mutants, or those of a part, and checks that the tests catch them.
+pub(super) fn run(project: &Project, part: &Part) -> Result<bool> {
+    debian::install(debian::missing_redis().as_slice())?;
+    debian::install(debian::missing_c_compiler())?;
+    let explained = Explained::read(&project.root)?;
+    let every = scripts(&project.root)?;
+    let mut scripts = every.clone();
+    scripts.retain(|file, _| part.takes(file));
+    if scripts.is_empty() {
+        bail!("no script has {:?} in its name", part.file);
+    }
+    let programs = build(project)?;
+    let folder = project.target.join("mutants").join("lua");
+    fs::create_dir_all(&folder)?;
+    let suites = if part.quick { &SUITES[..QUICK] } else { &SUITES[..] };
+    let bench = Bench { root: &project.root, folder: &folder, programs: &programs, suites };
+    bench.check_that_mistakes_arrive(&scripts)?;
+
+    let all = scripts.iter().flat_map(|(file, script)| {
+        mutants(script).into_iter().map(|mutant| (file.as_str(), mutant))
+    });
+    let mine: Vec<Job<'_>> = all.enumerate().filter(|it| part.holds(it.0)).map(|it| it.1).collect();
+    let log = Log::open(&folder.join("caught"), &every, part.again)?;
+    let (known, todo): (Vec<_>, Vec<_>) = mine.into_iter().partition(|job| log.has(job));
+    let made = known.len() + todo.len();
+    println!("{made} mutants: {} are known to be caught", known.len());
+    let survivors = bench.try_all(&scripts, todo, &log)?;
+    let caught = made - survivors.len();
+    let tally = Tally { caught, survivors: survivors.into_iter().collect() };
+    let whole = part.shard.is_none() && !part.quick;
+    let covers = |file: &str| whole && scripts.contains_key(file);
+    Ok(tally.check("scripts", &explained, covers))
+}
+
+/// The scripts by their files, from the top of the project.
+fn scripts(root: &Path) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    for folder in [FOLDER.to_owned(), format!("{FOLDER}/strict")] {
+        for entry in fs::read_dir(root.join(&folder)).with_context(|| format!("no {folder}"))? {
+            let name = entry?.file_name().into_string().unwrap_or_default();
+            let file = format!("{folder}/{name}");
+            if name.ends_with(".lua") && !LEFT_OUT.iter().any(|out| file.ends_with(out)) {
+                all.insert(file.clone(), fs::read_to_string(root.join(&file))?);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Builds the tests, and returns their programs by name.
+fn build(project: &Project) -> Result<BTreeMap<&'static str, PathBuf>> {
+    let mut programs = BTreeMap::new();
+    for suite in &SUITES {
+        if programs.contains_key(suite.program) {
+            continue;
+        }
+        let mut command = project.cargo(["test", "--no-run", "--all-features", "--locked"]);
+        command.args(suite.cargo).arg("--message-format=json-render-diagnostics");
+        let line = command_line(&command);
+        println!("    {line}");
+        let output = command.stderr(Stdio::inherit()).output();
+        let output = output.with_context(|| format!("`{line}` does not start"))?;
+        if !output.status.success() {
+            bail!("`{line}` failed ({}): its message is above", output.status);
+        }
+        for path in executables(&String::from_utf8_lossy(&output.stdout)) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let name = name.rsplit_once('-').map_or(name, |(name, _)| name);
+            if let Some(suite) = SUITES.iter().find(|suite| suite.program == name) {
+                programs.insert(suite.program, path);
+            }
+        }
+    }
+    for suite in &SUITES {
+        if !programs.contains_key(suite.program) {
+            bail!("cargo has built no test program `{}`", suite.program);
+        }
+    }
+    Ok(programs)
+}
+
+/// The test programs that cargo says it has built.
+fn executables(messages: &str) -> Vec<PathBuf> {
+    let files = messages.lines().filter_map(|line| {
+        let (_, after) = line.rsplit_once(r#""executable":""#)?;
+        after.split_once('"').map(|(file, _)| PathBuf::from(file))
+    });
+    files.collect()
+}
+
+/// What mutants are tried with.
+struct Bench<'a> {
+    root: &'a Path,
+    folder: &'a Path,
+    programs: &'a BTreeMap<&'static str, PathBuf>,
+    suites: &'a [Suite],
+}
+
+impl Bench<'_> {
+    /// Each file as it is passes, and with nothing in it but an error it does not.
+    fn check_that_mistakes_arrive(&self, scripts: &BTreeMap<String, String>) -> Result<()> {
+        if let Some((file, script)) = scripts.first_key_value()
+            && self.is_caught(file, script, 0)?
+        {
+            bail!("the tests fail with the scripts as they are: mend that first");
+        }
+        for file in scripts.keys() {
+            if !self.is_caught(file, "error('a mistake')\n", 0)? {
+                bail!("no test notices that {file} is broken: is it sent by another way?");
+            }
+        }
+        Ok(())
+    }
+
+    fn try_all(
+        &self,
+        scripts: &BTreeMap<String, String>,
+        todo: Vec<Job<'_>>,
+        log: &Log,
+    ) -> Result<Vec<Survivor>> {
+        let (total, began) = (todo.len(), Instant::now());
+        let queue = Mutex::new(VecDeque::from(todo));
+        let survivors = Mutex::new(Vec::new());
+        let work = |worker: usize| -> Result<()> {
+            loop {
+                let (job, left) = {
+                    let mut queue = locked(&queue);
+                    (queue.pop_front(), queue.len())
+                };
+                let Some(job) = job else { return Ok(()) };
+                let (file, mutant) = &job;
+                if self.is_caught(file, &mutant.apply(&scripts[*file]), worker)? {
+                    log.add(&job)?;
+                } else {
+                    let Mutant { at, line, becomes } = mutant;
+                    println!("survives: {file}:{}: {line} → {becomes}", at + 1);
+                    locked(&survivors).push(named(&job));
+                }
+                let done = total - left;
+                if done % 20 == 0 {
+                    println!("{done} of {total}, {:.0} s", began.elapsed().as_secs_f32());
+                }
+            }
+        };
+        thread::scope(|scope| {
+            let work = &work;
+            let workers: Vec<_> = (0..AT_ONCE).map(|it| scope.spawn(move || work(it))).collect();
+            workers.into_iter().try_for_each(|worker| {
+                worker.join().unwrap_or_else(|_| bail!("a thread has panicked"))
+            })
+        })?;
+        Ok(survivors.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether some test fails, or hangs, with this in the place of a script.
+    fn is_caught(&self, file: &str, becomes: &str, worker: usize) -> Result<bool> {
+        let mutant = self.folder.join(format!("mutant-{worker}.lua"));
+        fs::write(&mutant, becomes)?;
+        for suite in self.suites {
+            let mut command = Command::new(&self.programs[suite.program]);
+            command
+                .current_dir(self.root)
+                .args(suite.tests)
+                .env("QUORLOCK_MUTANT_OF", self.root.join(file))
+                .env("QUORLOCK_MUTANT", &mutant)
+                .env("RUST_BACKTRACE", "0")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            let mut child = command.spawn().context("a test program does not start")?;
+            let began = Instant::now();
+            let passed = loop {
+                if let Some(status) = child.try_wait()? {
+                    break status.success();
+                }
+                if began.elapsed() > LIMIT {
+                    child.kill()?;
+                    child.wait()?;
+                    break false;
+                }
+                thread::sleep(Duration::from_millis(10));
+            };
+            if !passed {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn named((file, mutant): &Job<'_>) -> Survivor {
+    let Mutant { line, becomes, .. } = mutant.clone();
+    Survivor { file: (*file).to_owned(), line, becomes }
+}
+
+/// Which mutants have been caught, so that a run that was ended goes on. What was caught in other scripts
+/// does not count.
+struct Log {
+    digest: u64,
+    known: BTreeSet<String>,
+    file: Mutex<File>,
+}
+
+impl Log {
+    fn open(path: &Path, scripts: &BTreeMap<String, String>, again: bool) -> Result<Self> {
+        let mut hasher = DefaultHasher::new();
+        scripts.hash(&mut hasher);
+        let file = File::options().create(true).append(true).open(path)?;
+        if again {
+            file.set_len(0)?;
+        }
+        let known = fs::read_to_string(path)?.lines().map(str::to_owned).collect();
+        Ok(Self { digest: hasher.finish(), known, file: Mutex::new(file) })
+    }
+
+    fn key(&self, (file, mutant): &Job<'_>) -> String {
+        format!("{:016x} {file}:{} {}", self.digest, mutant.at + 1, mutant.becomes)
+    }
+
+    fn has(&self, job: &Job<'_>) -> bool {
+        self.known.contains(&self.key(job))
+    }
+
+    fn add(&self, job: &Job<'_>) -> Result<()> {
+        let line = format!("{}\n", self.key(job));
+        Ok(locked(&self.file).write_all(line.as_bytes())?)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_what_cargo_says() {
+        let said = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
+            {\"reason\":\"compiler-artifact\",\"executable\":\"/a/deps/strict-0123\",\"fresh\":true}\n";
+        assert_eq!(executables(said), [PathBuf::from("/a/deps/strict-0123")]);
+    }
+
+    #[test]
+    fn what_was_caught_is_not_tried_again_until_the_scripts_change() {
+        let file = std::env::temp_dir().join(format!("quorlock-mutants-{}", std::process::id()));
+        let scripts = |text: &str| BTreeMap::from([("a.lua".to_owned(), text.to_owned())]);
+        let mutant = mutants("return 1 < 2\n").remove(0);
+        let job = ("a.lua", mutant);
+        let open = |text, again| Log::open(&file, &scripts(text), again).unwrap();
+        let log = open("return 1 < 2\n", false);
+        assert!(!log.has(&job));
+        log.add(&job).unwrap();
+        assert!(open("return 1 < 2\n", false).has(&job));
+        assert!(!open("return 1 < 2 -- other\n", false).has(&job));
+        assert!(!open("return 1 < 2\n", true).has(&job), "all of it once more");
+        fs::remove_file(&file).unwrap();
+    }
+}
