@@ -196,7 +196,11 @@ impl Pair {
         };
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
         let wall_us = (wall.as_micros() as u64).saturating_add_signed(off_us);
-        let sent = self.runtime.now();
+        // As the message of a grant repeats it.
+        let sent = match &verb {
+            AskedVerb::Wait { ticket, .. } => ticket.sent,
+            _ => self.runtime.now(),
+        };
         (Asked { name, sent, wall_us, set: Arc::clone(&self.set), verb }, wall.as_nanos() as u64)
     }
 
