@@ -11,6 +11,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use super::{Examination, shown};
+use crate::Dialect;
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
@@ -63,7 +64,7 @@ pub(super) async fn run(
         examination.fail(&failure);
         return None;
     }
-    if setting.settings.trust_new_nodes {
+    if setting.settings.trust_new_nodes && setting.settings.dialect == Dialect::Strict {
         setting.set(std::slice::from_ref(node)).settle().await;
     }
     let a = Token::random(&*setting.runtime);
