@@ -107,6 +107,8 @@ pub use lock::{Lock, Locking};
 pub use locker::Locker;
 pub use loss::{FirstLost, Lost};
 pub use many::{LockMany, LockingMany};
+#[doc(hidden)]
+pub use members::change_own_nodes;
 pub use members::{Changed, MemberChange, MemberReport, MemberState, MemberStatus, Progress};
 pub use name::{MAX_NAME_BYTES, Name};
 pub use note::{MAX_NOTE_BYTES, Note};

@@ -16,10 +16,11 @@ use std::time::Duration;
 use crate::Error;
 use crate::drive::{Known, Looked, Set, Settled};
 use crate::node::{
-    self, ClosedFor, Failure, FailureKind, Mark, Marker, MarkerState, Members, Node, Setting,
-    Writes,
+    self, ClientId, ClosedFor, Failure, FailureKind, Mark, Marker, MarkerState, Members, Node,
+    Setting, Writes,
 };
-use crate::runtime::random_u64;
+use crate::runtime::{Runtime, random_u64};
+use crate::settings::Settings;
 use quorlock_protocol::Carries;
 
 /// A set of nodes, from [`Builder::members`](crate::Builder::members).
@@ -272,6 +273,16 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// What the nodes of the new set have to agree on.
+    fn setting_of_new(&self, setting: &Setting) -> Setting {
+        let old = &setting.members;
+        let names = self.names[..self.new_count].to_vec();
+        let members = Members::new(names, old.max_ttl(), old.clock_ahead());
+        Setting { members, servers: Arc::default(), ..setting.clone() }
+    }
+}
+
 /// Which member it is, by its name or URL.
 fn position(names: &[String], old: &str) -> Result<usize, Error> {
     let by_url = node::member(0, old).ok();
@@ -321,21 +332,50 @@ pub(crate) async fn change(
     gone: bool,
 ) -> Result<Changed, Error> {
     let plan = Plan::new(urls, change)?;
-    let old = &setting.members;
-    let new_names = plan.names[..plan.new_count].to_vec();
-    let new = Members::new(new_names, old.max_ttl(), old.clock_ahead());
-    let new_setting = Setting { members: new.clone(), servers: Arc::default(), ..setting.clone() };
-    let nodes = Nodes::open(&plan.urls, &[], &new_setting).await?;
+    let setting = plan.setting_of_new(setting);
+    let nodes = Nodes::open(&plan.urls, &[], &setting).await?;
+    carry_out(&plan, &nodes, gone).await
+}
+
+/// The same for nodes of one's own making that are connected: those of the new set first, of which the last one
+/// may be new, then the one that leaves, if there is one. For tests of such nodes.
+///
+/// # Errors
+/// [`Error::Misuse`] as [`Builder::change_members`](crate::Builder::change_members).
+#[doc(hidden)]
+pub async fn change_own_nodes(
+    nodes: Vec<Arc<dyn Node>>,
+    new_count: usize,
+    joins: bool,
+    settings: &Settings,
+    runtime: &Arc<dyn Runtime>,
+) -> Result<Progress, Error> {
+    let names: Vec<_> = nodes.iter().map(|node| node.label().to_owned()).collect();
+    let joins = joins.then(|| new_count - 1);
+    let old = (0..nodes.len()).filter(|index| Some(*index) != joins).collect();
+    let leaves = (nodes.len() > new_count).then_some(new_count);
+    let plan = Plan { urls: Vec::new(), names, new_count, old, leaves, joins };
+    let client = ClientId::random(&**runtime);
+    let setting = Setting::new(&[""; 0], &nodes, settings, runtime, client)?;
+    let nodes = Nodes { nodes, setting: &plan.setting_of_new(&setting) };
+    Ok(carry_out(&plan, &nodes, false).await?.progress)
+}
+
+/// The setting of `nodes` is that of the new set.
+async fn carry_out(plan: &Plan, nodes: &Nodes<'_>, gone: bool) -> Result<Changed, Error> {
+    let (setting, new) = (nodes.setting, &nodes.setting.members);
+    let old_names = plan.old.iter().map(|index| plan.names[*index].clone());
+    let old = &Members::new(old_names, new.max_ttl(), new.clock_ahead());
     let mut looked = nodes.look().await;
-    check(&plan, &nodes.nodes, &looked.known, old, &new, gone)?;
-    close(&plan, &nodes, &mut looked, old, &new).await?;
+    check(plan, &nodes.nodes, &looked.known, old, new, gone)?;
+    close(plan, nodes, &mut looked, old, new).await?;
     let (new_nodes, _) = nodes.nodes.split_at(plan.new_count);
     // By now the one that leaves is closed, or gone on somebody's word.
     let left = plan.leaves.map(|_| ClosedFor::of(old).in_favour_of_another());
     let former = left.as_slice();
-    let set = Set { former, trusting: false, ..new_setting.set(new_nodes) };
+    let set = Set { former, trusting: false, ..setting.set(new_nodes) };
     let (settled, known) = set.settle().await;
-    let report = report(new_nodes, &known, &plan.names, &new)?;
+    let report = report(new_nodes, &known, &plan.names, new)?;
     let progress = match settled {
         Settled::Yes => Progress::Done,
         Settled::After(left) => Progress::Forming(left),

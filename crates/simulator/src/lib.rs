@@ -39,6 +39,6 @@ pub use picture::{html, svg};
 pub use planted::Planted;
 pub use run::{Outcome, run, run_plan};
 pub use scenarios::{SCENARIOS, Scenario, scenario};
-pub use setup::{Dialect, Setup, Step};
+pub use setup::{Dialect, Lists, Setup, Step};
 pub use shrink::shrink;
 pub use simulate::{Options, Summary, simulate};

@@ -285,7 +285,7 @@ impl Plan {
 fn fault(setup: &Setup, class: FaultClass, at: u64, random: &mut Random) -> Fault {
     let ttl = setup.ttl.as_nanos() as u64;
     let process = random.below(setup.clients as u64) as u8;
-    let node = random.below(setup.nodes as u64) as u8;
+    let node = random.below(setup.servers() as u64) as u8;
     let sign = if random.percent(50) { 1 } else { -1 };
     let some = random.next() as u8;
     let one_node = Cutting { processes: u8::MAX, nodes: 1 << node };

@@ -125,6 +125,17 @@ pub struct Setup {
     pub planted: Option<Planted>,
     /// What each process does, if not whatever chance has it do.
     pub script: Option<&'static [&'static [Step]]>,
+    /// Which nodes each process is given, if not all of them.
+    pub lists: Option<Lists>,
+}
+
+/// Which nodes each process is given.
+#[derive(Debug, Clone, Copy)]
+pub struct Lists {
+    /// By their numbers. Those above [`Setup::nodes`] are there besides.
+    pub of: &'static [&'static [usize]],
+    /// Whether those that are there besides vote for the first list that names them; otherwise they are new.
+    pub marked: bool,
 }
 
 /// What a process does by a script, all of it with one lock.
@@ -144,6 +155,15 @@ pub enum Step {
     Write,
     /// Gives the lock back.
     Release,
+    /// Until so many milliseconds after the start: takes the lock, holds it and gives it back.
+    Use(u64),
+    /// Changes the set of nodes: one leaves, and another takes its place.
+    Replace {
+        /// Which leaves.
+        old: usize,
+        /// Which takes its place.
+        new: usize,
+    },
 }
 
 impl Setup {
@@ -168,13 +188,41 @@ impl Setup {
             max_ttl: dialect.or(2 * dialect.ttl(), dialect.ttl()),
             planted: None,
             script: None,
+            lists: None,
         }
     }
 
     /// The set of all nodes, as its clients have to agree on it.
     pub(crate) fn members(&self) -> Members {
-        let names = (0..self.nodes).map(node_name);
+        self.members_of(&(0..self.nodes).collect::<Vec<_>>())
+    }
+
+    /// The set of these nodes.
+    pub(crate) fn members_of(&self, nodes: &[usize]) -> Members {
+        let names = nodes.iter().map(|node| node_name(*node));
         Members::new(names, self.max_ttl, Duration::from_micros(Dialect::WINDOW_US.1))
+    }
+
+    /// The nodes that a process is given.
+    pub(crate) fn list_of(&self, process: usize) -> Vec<usize> {
+        let list = self.lists.and_then(|lists| lists.of.get(process).copied());
+        list.map_or_else(|| (0..self.nodes).collect(), <[usize]>::to_vec)
+    }
+
+    /// How many servers there are, also those that not every process is given.
+    pub(crate) fn servers(&self) -> usize {
+        let named = self.lists.iter().flat_map(|lists| lists.of.iter().copied().flatten());
+        named.map(|node| node + 1).max().unwrap_or_default().max(self.nodes)
+    }
+
+    /// The set that a server belongs to at first; `None` if it is new.
+    pub(crate) fn first_members(&self, node: usize) -> Option<Members> {
+        if node < self.nodes {
+            return Some(self.members());
+        }
+        let lists = self.lists.filter(|lists| lists.marked)?;
+        let list = lists.of.iter().find(|list| list.contains(&node))?;
+        Some(self.members_of(list))
     }
 
     /// How long a node may take to answer.

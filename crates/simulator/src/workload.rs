@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use quorlock::node::Node;
+use quorlock::node::{ClientId, Grant, Inbox, Members, Node};
 use quorlock::runtime::Runtime;
-use quorlock::{Error, Guard, Lock, Locker, Loss, Owner};
+use quorlock::{Error, Guard, Lock, Locker, Loss, Owner, Progress, Settings};
 
 use crate::board::Board;
 use crate::holders::NewWindow;
@@ -93,17 +93,73 @@ impl Client {
     async fn connect(&self) -> Result<Locker, Error> {
         let setup = &self.world.setup;
         let limit = setup.node_limit();
-        let node = |node| {
-            let link = Link::new(&self.world, self.process, node, setup.members(), limit);
-            Arc::new(SimulatedNode(link)) as Arc<dyn Node>
-        };
+        let list = setup.list_of(self.process);
         let builder = Locker::builder()
-            .with_nodes((0..setup.nodes).map(node))
+            .with_nodes(self.nodes(&list, &setup.members_of(&list)))
             .ttl(setup.ttl)
             .max_ttl(setup.max_ttl)
             .node_limit(limit)
             .runtime(Arc::clone(&self.runtime) as Arc<dyn Runtime>);
         builder.connect().await
+    }
+
+    /// Connections to these nodes, as of a client of this set.
+    fn nodes(&self, list: &[usize], members: &Members) -> Vec<Arc<dyn Node>> {
+        let limit = self.world.setup.node_limit();
+        let node = |node: &usize| {
+            let link = Link::new(&self.world, self.process, *node, members.clone(), limit);
+            Arc::new(SimulatedNode(link)) as Arc<dyn Node>
+        };
+        list.iter().map(node).collect()
+    }
+
+    /// Takes the lock, holds it and gives it back, again and again.
+    async fn use_until(&self, locker: &Locker, until: u64) {
+        let mut random = Random::new(self.world.setup.seed, self.stream + 1);
+        while self.world.state().now_of(self.process) < until {
+            match locker.lock(NAMES[0]).wait(Duration::from_millis(500)).await {
+                Ok(guard) => {
+                    let guard = Arc::new(guard);
+                    let (window, _) = self.opened(&guard, 0, None, true);
+                    self.watch(&guard, window);
+                    self.sleep(random.between(1_000_000, 300_000_000)).await;
+                    self.release(guard, window).await;
+                }
+                Err(_) => self.sleep(random.between(1_000_000, 100_000_000)).await,
+            }
+        }
+    }
+
+    /// Changes the set of nodes, again and again until that is done.
+    async fn replace(&self, old: usize, new: usize) {
+        let setup = &self.world.setup;
+        let mut list: Vec<_> = (0..setup.nodes).filter(|node| *node != old).collect();
+        list.push(new);
+        let (new_count, members) = (list.len(), setup.members_of(&list));
+        list.push(old);
+        let mut settings = Settings::default();
+        (settings.ttl, settings.max_ttl) = (setup.ttl, setup.max_ttl);
+        let runtime = Arc::clone(&self.runtime) as Arc<dyn Runtime>;
+        loop {
+            let nodes = self.nodes(&list, &members);
+            let (client, deaf) = (ClientId::random(&*runtime), Arc::new(Deaf));
+            let inbox: Weak<dyn Inbox> = Arc::<Deaf>::downgrade(&deaf);
+            for (index, node) in nodes.iter().enumerate() {
+                node.listen(client, index, Weak::clone(&inbox));
+            }
+            for node in &nodes {
+                // One that cannot be reached says so when it is asked.
+                let _ = node.ready().await;
+            }
+            let changed =
+                quorlock::change_own_nodes(nodes, new_count, true, &settings, &runtime).await;
+            let pause = match changed {
+                Ok(Progress::Done) => return,
+                Ok(Progress::Forming(left)) => left.max(Duration::from_millis(50)),
+                _ => Duration::from_millis(200),
+            };
+            self.runtime.sleep(pause).await;
+        }
     }
 
     /// Does what the script says.
@@ -147,6 +203,8 @@ impl Client {
                         self.write(*window, 0, Some(guard.fence()), &mut delay);
                     }
                 }
+                Step::Use(ms) => self.use_until(locker, ms * 1_000_000).await,
+                Step::Replace { old, new } => self.replace(*old, *new).await,
                 Step::Release => {
                     if let Some((guard, window)) = held.take() {
                         self.release(guard, window).await;
@@ -475,4 +533,13 @@ impl Client {
         let write = Write { window, name, sent, fence };
         state.at(sent + random.between(100_000, 20_000_000), Event::Write(write));
     }
+}
+
+/// Hears nothing.
+struct Deaf;
+
+impl Inbox for Deaf {
+    fn granted(&self, _node: usize, _grant: Grant) {}
+    fn interrupted(&self, _node: usize) {}
+    fn unsettled(&self, _node: usize) {}
 }

@@ -123,13 +123,13 @@ impl World {
         let mut random = Random::new(setup.seed, 3);
         let processes = (0..setup.clients).map(|_| Process::new(&setup, &mut random)).collect();
         let forgets = plan.faults.iter().any(|fault| fault.kind.forgets());
-        let server = |_| {
+        let server = |node| {
             let ppm = random.around_zero(setup.dialect.node_ppm());
             let offset = random.around_zero(setup.dialect.node_offset_ns());
             let clock = Clock::new(WALL_START.saturating_add_signed(offset), ppm);
-            Server::new(clock, random.next(), forgets, &setup)
+            Server::new(clock, random.next(), forgets, &setup, setup.first_members(node))
         };
-        let servers = (0..setup.nodes).map(server).collect();
+        let servers = (0..setup.servers()).map(server).collect();
         let state = State {
             now: 0,
             stepped: 0,
@@ -138,7 +138,7 @@ impl World {
             queue: BinaryHeap::new(),
             processes,
             servers,
-            network: Network::new(setup.seed, setup.clients, setup.nodes),
+            network: Network::new(setup.seed, setup.clients, setup.servers()),
             links: BTreeMap::new(),
             next_link: 1,
             arrived: BTreeMap::new(),

@@ -37,7 +37,7 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
     let mut open: BTreeSet<(u32, u32)> = BTreeSet::new();
     let mut free_since: Option<u64> = None;
     // From when on each node casts votes.
-    let mut votes_from = vec![0; setup.nodes];
+    let mut votes_from = vec![0; setup.servers()];
     for entry in trace.entries() {
         match entry.what {
             What::Opened(Opened { window, name, holding, .. }) => {

@@ -182,7 +182,8 @@ impl Pair {
         let inbox: Weak<dyn Inbox> = Arc::<Post>::downgrade(&post);
         real.listen(clients[0], 0, inbox);
         let run_id = 7;
-        let mut simulated = Server::new(Clock::new(0, 0), run_id, false, &setup);
+        let mut simulated =
+            Server::new(Clock::new(0, 0), run_id, false, &setup, Some(setup.members()));
         simulated.forget(Loses::Everything, 0);
         let asker = || Asker { token: Token::random(&*time), waited: false };
         let askers = (0..4).map(|_| asker()).collect();

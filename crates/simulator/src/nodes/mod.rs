@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::Token;
-use quorlock::node::{Answer, ClientId, Grant, Marker, Ticket};
+use quorlock::node::{Answer, ClientId, Grant, Marker, Members, Ticket};
 
 use crate::clock::Clock;
 use crate::planted::Planted;
@@ -149,12 +149,19 @@ const HISTORY: u64 = 4_000_000_000;
 
 impl Server {
     /// A server that was there before, and knows that it has forgotten nothing.
-    pub(crate) fn new(clock: Clock, run_id: u64, forgets: bool, setup: &Setup) -> Self {
+    pub(crate) fn new(
+        clock: Clock,
+        run_id: u64,
+        forgets: bool,
+        setup: &Setup,
+        members: Option<Members>,
+    ) -> Self {
         let data = match setup.dialect {
             Dialect::Redlock => Data::Redlock(Keys::default()),
-            Dialect::Strict => {
-                Data::Strict(Keys::of(strict::Records::marked(run_id, setup.members())))
-            }
+            Dialect::Strict => Data::Strict(Keys::of(match members {
+                Some(members) => strict::Records::marked(run_id, members),
+                None => strict::Records::default(),
+            })),
         };
         let history = forgets.then(|| VecDeque::from([(0, data.clone())]));
         let quiet = setup.quarantine();

@@ -126,7 +126,8 @@ impl Pair {
         }
         let run_id = 7;
         let set = setup.members().digest().into();
-        let mut simulated = Server::new(Clock::new(0, 0), run_id, false, &setup);
+        let mut simulated =
+            Server::new(Clock::new(0, 0), run_id, false, &setup, Some(setup.members()));
         if !trusting {
             simulated.forget(Loses::Everything, 0);
         }
