@@ -9,7 +9,7 @@ use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
 use crate::NAME;
 use crate::evicting::{BYTES, press, set_policy};
 use crate::logs::Logs;
-use crate::world::{World, is_held, marker, text};
+use crate::world::{World, is_held, marker, server_us, text};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -81,6 +81,11 @@ async fn names_that_nobody_has_used_for_a_day_go_and_no_others() {
     }
 
     world.pass(2 * HOUR);
+    // One that has been held and extended for longer than a day: its number is old, and its end is not.
+    let now_us = server_us(&world.servers[0]);
+    let (number, seconds) = (now_us - 25 * 3_600_000_000, now_us / 1_000_000);
+    let long = format!("quorlock {number} ql:long {seconds} 0 20000");
+    world.servers[0].command(&["SET", "long", &long]);
     taken_and_released(&locker, "recent").await;
     let held = locker.try_lock("held").fixed().await.expect("free");
     on_all(&world, "recent").await;
@@ -93,6 +98,7 @@ async fn names_that_nobody_has_used_for_a_day_go_and_no_others() {
     for name in ["recent", "held"] {
         assert!(world.servers.iter().all(|server| exists(server, name)), "{name} is in use");
     }
+    assert!(exists(&world.servers[0], "long"), "somebody holds it");
     for key in ["ahead", "story", "other"] {
         assert!(exists(&world.servers[0], key), "{key} is nobody's business");
     }
