@@ -133,7 +133,9 @@ async fn whoever_dies_keeps_it_for_its_own_ttl_at_the_most() {
             forget(dead);
             assert!(living.release().await.expect("released").is_still_held(), "{}", place.name());
             let left = stranger.inspect("x").await.expect("a look").remaining().expect("an end");
-            assert!(left <= SHORT, "{}: {left:?} left", place.name());
+            // Servers round to milliseconds.
+            let most = SHORT + Duration::from_millis(2);
+            assert!(left <= most, "{}: {left:?} left", place.name());
             let next = stranger.lock("x").wait(TTL).await.expect("it ends by itself");
             assert!(next.release().await.expect("released").is_freed(), "{}", place.name());
         }

@@ -275,7 +275,7 @@ impl<R: Records> Keys<R> {
             let number = self.keep_for(None, name, ttl_ms, script)?.unwrap_or_default();
             return Ok(Answer::Granted { number });
         }
-        let (ticket, proposal, sent) = (*ticket, *proposal, asked.sent);
+        let (ticket, proposal, sent) = (*ticket, *proposal, ticket.sent);
         let waiter = Waiter { ticket, ttl_ms, sent, proposal, seen_us: script.micros() };
         let number = self.take_place(name, &me, waiter, script);
         // Whether word will come is known by the connection: it listens, or it is none.
