@@ -14,6 +14,7 @@ mod init;
 mod job_control;
 mod lease;
 mod list;
+mod members;
 mod nodes;
 mod notes;
 mod operations;
