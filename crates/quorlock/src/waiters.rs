@@ -99,12 +99,38 @@ mod tests {
     use crate::Locker;
     use crate::name::Name;
     use crate::node::memory::MemoryNode;
-    use crate::node::{Node, Secret};
-    use crate::runtime::wall_us;
+    use crate::node::{Call, Capabilities, ClientId, Failure, Node, Secret};
+    use crate::runtime::{BoxFuture, wall_us};
+
+    /// A node whose numbers follow the clock.
+    #[derive(Debug)]
+    struct ByClock(MemoryNode);
+
+    impl Node for ByClock {
+        fn label(&self) -> &str {
+            self.0.label()
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { numbers_by_clock: true, ..self.0.capabilities() }
+        }
+
+        fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {
+            self.0.ready()
+        }
+
+        fn submit(&self, call: Call) {
+            self.0.submit(call);
+        }
+
+        fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+            self.0.listen(client, node, inbox);
+        }
+    }
 
     /// A holder, and a candidate behind it.
     async fn standing() -> (Locker, crate::Guard, Arc<Candidacy>) {
-        let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
+        let node = Arc::new(ByClock(MemoryNode::new())) as Arc<dyn Node>;
         let locker = Locker::builder().with_nodes([node]).connect().await.unwrap();
         let guard = locker.lock("taken").await.unwrap();
         let wish = locker.lock("taken").wish();
