@@ -13,6 +13,11 @@ use crate::trace::VerbKind;
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) name: Vec<u8>,
+    /// No server looks at it: a ticket says when it was sent by itself.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for a real server beside the simulated one")
+    )]
     pub(crate) sent: Moment,
     pub(crate) wall_us: u64,
     /// The digest of the set of nodes that its client was given.

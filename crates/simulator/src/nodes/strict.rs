@@ -165,12 +165,13 @@ impl Dialect for Records {
         if let Some(refusal) = self.clock_refusal(script) {
             return Some(refusal);
         }
-        (self.standing(script) != Standing::Votes).then(|| Refusal::Marker(self.marker(script)))
+        (self.standing(script) != Standing::Votes)
+            .then(|| Refusal::Marker(self.marker(script).into()))
     }
 
     fn set_refusal(&self, script: &Script<'_>) -> Option<Refusal> {
         let other = self.standing(script) == Standing::Other;
-        other.then(|| Refusal::Marker(self.marker(script)))
+        other.then(|| Refusal::Marker(self.marker(script).into()))
     }
 
     fn may_pass_on(&mut self, script: &Script<'_>) -> bool {

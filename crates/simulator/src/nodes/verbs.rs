@@ -57,7 +57,7 @@ pub(super) fn refuse(refusal: Option<Refusal>) -> Result<(), Refusal> {
 pub(super) enum Refusal {
     Clock,
     /// By its marker.
-    Marker(Marker),
+    Marker(Box<Marker>),
     /// It has no number that anybody can be given.
     Number,
 }
@@ -334,7 +334,7 @@ impl<R: Records> Keys<R> {
 fn refused(refusal: Refusal, script: &Script<'_>) -> Served {
     match refusal {
         Refusal::Clock => Served::Clock(script.micros()),
-        Refusal::Marker(marker) => Served::NoVote(marker),
+        Refusal::Marker(marker) => Served::NoVote(*marker),
         Refusal::Number => {
             let text = "its number is none that anybody can be given";
             Served::Answer(Answer::Failed(Failure::new(FailureKind::Number, text)))
