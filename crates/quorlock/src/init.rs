@@ -169,7 +169,8 @@ fn states(looked: &mut [Look], ours: &Members, force: bool) -> Vec<InitState> {
     if states.iter().any(to_be_marked) {
         for (look, state) in looked.iter_mut().zip(&mut states) {
             // One that votes is left alone, be it forced or not.
-            if !look.locks.is_empty() && !(force && matches!(state, InitState::Voting)) {
+            let left_alone = force && matches!(state, InitState::Voting);
+            if !look.locks.is_empty() && !left_alone {
                 *state = InitState::Refused(Refusal::HoldsLocks(std::mem::take(&mut look.locks)));
             }
         }

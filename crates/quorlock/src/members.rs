@@ -415,7 +415,7 @@ fn check(
         let why = why.rsplit_once("; ").map_or(why.as_str(), |(why, _)| why);
         return refuse(index, why, "use a new node, or one that was emptied and has no clients");
     }
-    let unknown = |index: usize| matches!(known[index], Err(_));
+    let unknown = |index: usize| known[index].is_err();
     let why = |index: usize| match &known[index] {
         Err(failure) => format!("cannot be asked: {failure}"),
         Ok(_) => String::new(),

@@ -15,9 +15,10 @@ fn builder(servers: &[RedisServer], dialect: Dialect) -> Builder {
         .connect_limit(DEADLINE)
 }
 
-/// How many keys there are, without the mark of the server.
+/// How many keys there are, without those that are about the server.
 fn keys(server: &RedisServer) -> i64 {
-    match (server.command(&["DBSIZE"]), server.command(&["EXISTS", ":quorlock:set"])) {
+    let own = ["EXISTS", ":quorlock:set", ":quorlock:sweep"];
+    match (server.command(&["DBSIZE"]), server.command(&own)) {
         (Reply::Int(keys), Reply::Int(mark)) => keys - mark,
         other => panic!("{other:?}"),
     }

@@ -94,7 +94,7 @@ fn help_and_version_are_on_stdout_and_give_0() {
 #[test]
 fn every_help_names_the_exit_codes_and_ends_with_examples() {
     const ALWAYS: [&str; 2] = ["78", "125"];
-    let commands: [(&str, &[&str]); 12] = [
+    let commands: [(&str, &[&str]); 13] = [
         ("run", &["*", "69", "75", "76", "124", "126", "127", "128+N"]),
         ("acquire", &["0", "69", "75", "76", "124", "128+N"]),
         ("extend", &["0", "69", "76"]),
@@ -102,6 +102,7 @@ fn every_help_names_the_exit_codes_and_ends_with_examples() {
         ("status", &["0", "69"]),
         ("list", &["0", "69"]),
         ("init", &["0", "1", "69"]),
+        ("nodes", &["0", "69"]),
         ("doctor", &["0", "1", "69"]),
         ("bench", &["0", "69", "130"]),
         ("simulate", &["0", "1"]),

@@ -98,9 +98,9 @@ fn a_lock_that_is_held_speaks_against_it() {
     let refused = init(&nodes, &[]);
     assert_eq!((refused.code, refused.stderr.as_str()), (Some(1), ""), "{refused:?}");
     assert_eq!(refused.stdout.matches("somebody holds the lock held").count(), 2, "{refused:?}");
-    assert!(refused.stdout.contains("is left as it is"), "{refused:?}");
+    assert!(refused.stdout.contains("it was emptied"), "{refused:?}");
     assert!(!marked(&nodes.0[0]));
-    assert_eq!(states(&nodes, &[], 1), ["left", "refused", "refused"]);
+    assert_eq!(states(&nodes, &[], 1), ["refused"; 3]);
     assert_eq!(states(&nodes, &["--force"], 0), ["marked", "voting", "voting"]);
 }
 
@@ -129,7 +129,9 @@ fn nodes_that_are_away_are_named_and_give_69() {
     let line = few.stdout.lines().nth(1).expect("a line for each");
     assert!(line.starts_with(&format!("redis://{}", nodes.0[1].addr())), "{few:?}");
     assert!(line.contains("cannot connect"), "{few:?}");
-    assert_eq!(states(&nodes, &[], 69), ["voting", "failed", "voting"]);
+    assert_eq!(states(&nodes, &[], 69), ["left", "failed", "left"]);
+    assert!(!marked(&nodes.0[0]), "nothing was changed");
+    assert_eq!(states(&nodes, &["--force"], 69), ["marked", "failed", "marked"]);
     let run = outcome(on(&nodes, &TRY).env("QUORLOCK_LOG", "off"));
     assert_eq!(run.code, Some(0), "two of three vote: {run:?}");
 }

@@ -106,8 +106,15 @@ fn init_ends_the_waiting() {
         command
     };
     let run = Running::start(patient("run").args(["x", "--", "echo", "in"]));
-    eventually("all are asked", || nodes.0.iter().all(is_marked));
-    let init = outcome(patient("init").arg("--yes"));
+    let is_forming = |server: &RedisServer| match server.command(&["GET", ":quorlock:set"]) {
+        Reply::Bulk(Some(marker)) => marker.starts_with(b"forming "),
+        _ => false,
+    };
+    eventually("all wait", || nodes.0.iter().all(is_forming));
+    let refused = outcome(patient("init").arg("--yes"));
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert_eq!(refused.stdout.matches("casts no vote for another").count(), 3, "{refused:?}");
+    let init = outcome(patient("init").args(["--yes", "--force"]));
     assert_eq!(init.code, Some(0), "{init:?}");
     assert_eq!(run.line(), "in");
     assert_eq!(run.end().code, Some(0));
@@ -139,12 +146,9 @@ fn nodes_for_clients_with_other_settings_are_told_of_at_once() {
     let mut other = distrusting(&nodes, "run");
     other.env("QUORLOCK_MAX_TTL", "2s").args(["-w", "500ms", "x", "--", "true"]);
     let run = outcome(&mut other);
-    assert_eq!(run.code, Some(69), "{run:?}");
-    let first = run.stderr.lines().next().expect("a warning");
-    assert!(
-        first.starts_with("quorlock: warning: ") && first.contains("a max_ttl of 1s"),
-        "{first}"
-    );
+    assert_eq!(run.code, Some(78), "{run:?}");
+    assert!(run.stderr.contains("a max_ttl of 1s"), "{run:?}");
+    assert!(run.stderr.contains("a max_ttl of 2s"), "{run:?}");
 }
 
 #[test]

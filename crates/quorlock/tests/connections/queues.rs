@@ -9,7 +9,7 @@ use std::time::Duration;
 use quorlock::node::TicketNumber::{Agreed, New};
 use quorlock::node::{self, Answer, ClientId, FailureKind, Secret};
 use quorlock::runtime::{Moment, Runtime, TokioRuntime};
-use quorlock::{Dialect, Settings};
+use quorlock::{Dialect, Locker, Settings};
 use quorlock_testkit::conformance::{Client, Waiter, Word, owner};
 use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually_async as eventually};
 
@@ -21,12 +21,24 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// A client with a connection of its own.
 pub(crate) async fn client(url: &str, dialect: Dialect) -> Client {
+    mark(url, dialect, "").await;
     let (id, client) = unconnected(url, dialect, "");
     client.node().ready().await.unwrap_or_else(|why| panic!("{id}: {why}"));
     client
 }
 
-/// Every server is new, and is trusted to be.
+/// Every server is new, and is said to be, by a user who may do so.
+async fn mark(url: &str, dialect: Dialect, prefix: &str) {
+    let at = url.rsplit('@').next().expect("an address").trim_start_matches("redis://");
+    let builder = Locker::builder().nodes([format!("redis://{at}")]).dialect(dialect);
+    let builder = builder.prefix(prefix).connect_limit(DEADLINE).node_limit(Duration::from_secs(2));
+    let builder = builder.clock_window(Settings::default().clock_behind, AHEAD);
+    builder.init(true).await.expect("good settings");
+}
+
+/// However slow the machine is.
+const AHEAD: Duration = Duration::from_secs(5);
+
 fn unconnected(url: &str, dialect: Dialect, prefix: &str) -> (ClientId, Client) {
     let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
     let id = ClientId::random(&*runtime);
@@ -34,9 +46,7 @@ fn unconnected(url: &str, dialect: Dialect, prefix: &str) -> (ClientId, Client) 
     settings.connect_limit = DEADLINE;
     settings.node_limit = Duration::from_secs(2);
     settings.prefix = prefix.as_bytes().to_vec();
-    (settings.dialect, settings.trust_new_nodes) = (dialect, true);
-    // However slow the machine is.
-    settings.clock_ahead = Duration::from_secs(5);
+    (settings.dialect, settings.clock_ahead) = (dialect, AHEAD);
     let node = node::open([url], &settings, &runtime, id).expect("a good URL").remove(0);
     (id, Client::with(id, node))
 }
@@ -302,6 +312,7 @@ async fn a_queue_that_everybody_has_left_without_a_word_goes_by_itself() {
 async fn a_prefix_stands_before_the_keys_of_a_queue() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
+        mark(&server.url(), dialect, "locks:").await;
         let (_, client) = unconnected(&server.url(), dialect, "locks:");
         client.node().ready().await.expect("up");
         assert!(client.waiter("mine", 1).wait(New(1), LONG).is_done().await);
@@ -315,7 +326,8 @@ async fn a_prefix_stands_before_the_keys_of_a_queue() {
             assert!(exists(&server, key), "{key}");
         }
         assert_eq!(server.kept(), 3);
-        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(4));
+        let swept = i64::from(exists(&server, "locks::quorlock:sweep"));
+        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(4 + swept));
     }
 }
 

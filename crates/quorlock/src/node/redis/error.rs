@@ -35,8 +35,8 @@ pub(super) fn rejected(error: &[u8]) -> Failure {
              +publish +zadd +zcard +zrange +zscore +zpopmin +zrem +hset +hget +hdel &:quorlock:inbox:*, for \
              lists +scan +getrange, for a faster release +delifeq with Valkey 9 or +delex with Redis 8.4, and \
              the keys of the locks with all that start like them, as in ~NAME*; \
-             in the strict dialect also the mark of the server, ~:quorlock:set, where a prefix stands before \
-             all of these, as in ~PREFIX:quorlock:set and &PREFIX:quorlock:inbox:*",
+             in the strict dialect also the mark of the server, ~:quorlock:set and ~:quorlock:sweep, where a \
+             prefix stands before all of these, as in ~PREFIX:quorlock:set and &PREFIX:quorlock:inbox:*",
         ),
         "READONLY" => (FailureKind::Unfit, "it is a replica; name its primary instead"),
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => {
