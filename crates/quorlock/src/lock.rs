@@ -382,10 +382,11 @@ impl Locking {
         &self,
         failures: impl Iterator<Item = (&'a String, &'a Failure)>,
     ) -> Option<Error> {
-        let (node, failure) = hopeless(self.lock.core.quorum, failures)?;
+        let failures = failures.map(|(node, failure)| (node.clone(), failure));
+        let (node, failure) = hopeless(&self.lock.core, failures)?;
         Some(match failure.kind() {
-            FailureKind::OtherSet => Error::other_set(node, failure),
-            _ => Error::Node { node: node.clone(), failure: failure.clone() },
+            FailureKind::OtherSet => Error::other_set(&node, &failure),
+            _ => Error::Node { node, failure },
         })
     }
 

@@ -53,7 +53,7 @@ fn is_silent(mut stream: &TcpStream) -> bool {
 #[test]
 fn passes_bytes_and_counts_connections() {
     let (server, proxy) = server_and_proxy();
-    assert_eq!(proxy.url(), format!("redis://{}", proxy.addr()));
+    assert_eq!(proxy.url(), format!("redis://{}?name={}", proxy.addr(), server.addr()));
     let mut first = connect(&proxy);
     assert_eq!(first.command(&["SET", "key", "value"]).unwrap(), ok());
     assert_eq!(server.command(&["GET", "key"]), Reply::bulk("value"));

@@ -272,9 +272,16 @@ pub(crate) struct Settling {
     running: AtomicBool,
     /// Somebody asked for it since it last looked.
     asked: AtomicBool,
+    /// A node that belongs to another set, when it last looked, and what that says.
+    conflict: Mutex<Option<(String, Failure)>>,
 }
 
 impl Settling {
+    /// A node that belongs to another set, when that was last looked at.
+    pub(crate) fn conflict(&self) -> Option<(String, Failure)> {
+        locked(&self.conflict).clone()
+    }
+
     /// Whether some node has said that it does not vote.
     pub(crate) fn is_under_way(&self) -> bool {
         self.running.load(Ordering::Acquire)
@@ -301,7 +308,16 @@ impl Core {
             trusting: self.settings.trust_new_nodes,
             former: &[],
         };
-        set.settle().await.0
+        let (settled, known) = set.settle().await;
+        let other = known.iter().enumerate().find_map(|(node, known)| match known {
+            Ok(Some(marker)) if marker.carries(&self.members) == Carries::Another => {
+                let text = marker.of_another_set(&self.members);
+                Some((self.label(node), Failure::new(FailureKind::OtherSet, text)))
+            }
+            _ => None,
+        });
+        *locked(&self.settling.conflict) = other;
+        settled
     }
 }
 

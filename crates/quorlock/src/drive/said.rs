@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::node::{Answer, Failure, FailureKind};
-use quorlock_protocol::{Quorum, Vote};
+use quorlock_protocol::Vote;
 
 /// The answers of nodes that did not do it, kept for the error message. Allocates only if there
 /// are any.
@@ -57,7 +57,8 @@ impl Said {
     /// Whether waiting is of no use: so many nodes use the name for something else, or belong to another
     /// set of nodes.
     pub(crate) fn is_hopeless(&self, core: &Core) -> bool {
-        hopeless(core.quorum, self.failures()).is_some()
+        let failures = self.failures().map(|(node, failure)| (core.label(node), failure));
+        hopeless(core, failures).is_some()
     }
 
     /// The nodes that neither did it nor refused it, and why.
@@ -96,24 +97,28 @@ impl Said {
 ///
 /// While one node belongs to another set, the set that was given cannot form: others that only wait for that
 /// wait for ever.
-pub(crate) fn hopeless<'a, N>(
-    quorum: Quorum,
-    failures: impl Iterator<Item = (N, &'a Failure)>,
-) -> Option<(N, &'a Failure)> {
+pub(crate) fn hopeless<'a>(
+    core: &Core,
+    failures: impl Iterator<Item = (String, &'a Failure)>,
+) -> Option<(String, Failure)> {
     let (mut wrong, mut others, mut quiet) = (Vec::new(), Vec::new(), 0);
     for (node, failure) in failures {
         match failure.kind() {
-            FailureKind::WrongType => wrong.push((node, failure)),
-            FailureKind::OtherSet => others.push((node, failure)),
+            FailureKind::WrongType => wrong.push((node, failure.clone())),
+            FailureKind::OtherSet => others.push((node, failure.clone())),
             FailureKind::Quarantined(_) => quiet += 1,
             _ => {}
         }
     }
-    if wrong.len() >= quorum.too_many() {
+    let too_many = core.quorum.too_many();
+    if wrong.len() >= too_many {
         return wrong.into_iter().next();
     }
-    let conflict = !others.is_empty() && others.len() + quiet >= quorum.too_many();
-    if conflict { others.into_iter().next() } else { None }
+    if others.len() + quiet < too_many {
+        return None;
+    }
+    // The one that belongs to another set may have been too slow to say so here.
+    others.into_iter().next().or_else(|| core.settling.conflict())
 }
 
 #[cfg(test)]

@@ -29,8 +29,11 @@ pub(crate) async fn client(url: &str, dialect: Dialect) -> Client {
 
 /// Every server is new, and is said to be, by a user who may do so.
 async fn mark(url: &str, dialect: Dialect, prefix: &str) {
-    let at = url.rsplit('@').next().expect("an address").trim_start_matches("redis://");
-    let builder = Locker::builder().nodes([format!("redis://{at}")]).dialect(dialect);
+    let url = match url.rsplit_once('@') {
+        Some((_, at)) => format!("redis://{at}"),
+        None => url.to_owned(),
+    };
+    let builder = Locker::builder().nodes([url]).dialect(dialect);
     let builder = builder.prefix(prefix).connect_limit(DEADLINE).node_limit(Duration::from_secs(2));
     let builder = builder.clock_window(Settings::default().clock_behind, AHEAD);
     builder.init(true).await.expect("good settings");

@@ -8,7 +8,7 @@ use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
 
 use crate::logs::Logs;
 use crate::queues::{LONG, client, failure};
-use crate::{DIALECTS, is_held, patient};
+use crate::{DIALECTS, exists, is_held, patient};
 
 /// A user with the rights that locks need, queues apart, and some more.
 fn url_of_user(server: &RedisServer, dialect: Dialect, more: &[&str]) -> String {
@@ -137,7 +137,7 @@ async fn whoever_has_no_right_to_the_mark_of_the_server_is_told_so_and_leaves_no
     };
     assert_eq!(why.kind(), FailureKind::Unfit, "{why}");
     assert!(why.to_string().contains("~:quorlock:set"), "{why}");
-    assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
+    assert!(!exists(&server, "plain"));
 }
 
 /// It cannot tell anybody of a grant, so it must not make one, nor empty the queue.

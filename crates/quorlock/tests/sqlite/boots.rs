@@ -63,7 +63,11 @@ async fn wants_it_too() {
     };
     match got {
         Ok(guard) => {
-            println!("\nanswer: got {} {}", TokioRuntime::current().now().as_nanos(), guard.fence())
+            println!(
+                "\nanswer: got {} {}",
+                TokioRuntime::current().now().as_nanos(),
+                guard.fence()
+            );
         }
         Err(error) => println!("\nanswer: refused {error}"),
     }

@@ -201,7 +201,7 @@ async fn a_list_names_all_that_is_held_under_a_prefix_and_nothing_else() {
     let change = |settings: &mut Settings| settings.prefix = b"a prefix:".to_vec();
     let node = world.node_with(&server.url(), change).await;
     let names = owner(NAME).list(&node).await;
-    let names: Vec<_> = names.iter().map(|name| name.to_string()).collect();
+    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
     let held = (0..2_000).filter(|index| index % 3 != 0).map(|index| format!("{index:04}"));
     let expected: Vec<_> = held.chain([longest[9..].to_owned()]).collect();
     assert_eq!(names, expected);
