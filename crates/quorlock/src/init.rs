@@ -84,6 +84,7 @@ impl Look {
         Self { node, marker: Ok(None), locks: Vec::new(), mark: None }
     }
 
+    #[cfg(feature = "redis")]
     pub(crate) fn failed(node: String, failure: Failure) -> Self {
         Self { node, marker: Err(failure), locks: Vec::new(), mark: None }
     }
