@@ -30,6 +30,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// From one look to the next while nobody gets a lock, since a member that is needed cannot be asked.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// How soon it is looked again, if a node has said meanwhile that it does not vote.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
 /// So many steps in a row are taken at the most: no set needs more, unless others change it as well.
@@ -324,13 +325,14 @@ impl Core {
 async fn see_to_it(core: Weak<Core>) {
     loop {
         let Some(strong) = core.upgrade() else { return };
+        let looked_at = strong.now();
         let settled = strong.settle().await;
         let pause = match settled {
             Settled::After(left) => left.max(PAUSE),
             Settled::Blocked => RETRY,
             Settled::Yes | Settled::No => PAUSE,
         };
-        let until = strong.now().after(pause);
+        let until = looked_at.after(pause);
         // The locker may be dropped meanwhile.
         drop(strong);
         if !rest(&core, until).await {
@@ -349,8 +351,8 @@ async fn see_to_it(core: Weak<Core>) {
     }
 }
 
-/// Waits until then, in short naps: timers stand still while the machine is suspended. Returns whether the locker is
-/// still there.
+/// Waits until then, in short naps: timers stand still while the machine is suspended, and a node may say
+/// meanwhile that it does not vote, which is another one perhaps. Returns whether the locker is still there.
 async fn rest(core: &Weak<Core>, until: Moment) -> bool {
     loop {
         let Some(strong) = core.upgrade() else { return false };
@@ -361,5 +363,9 @@ async fn rest(core: &Weak<Core>, until: Moment) -> bool {
         let nap = strong.runtime.sleep(left.min(LONGEST_NAP));
         drop(strong);
         nap.await;
+        let Some(strong) = core.upgrade() else { return false };
+        if strong.settling.asked.load(Ordering::Acquire) {
+            return true;
+        }
     }
 }

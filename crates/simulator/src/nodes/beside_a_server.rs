@@ -32,10 +32,11 @@ const WANTING: u64 = 10;
 /// What the server is marked with, in the strict dialect.
 const MARKER: &str = ":quorlock:set";
 
-struct Question {
-    name: Name,
-    asked: Asked,
-    answers: UnboundedSender<Answer>,
+/// A request to the real server.
+pub(super) struct Question {
+    pub(super) name: Name,
+    pub(super) asked: Asked,
+    pub(super) answers: UnboundedSender<Answer>,
 }
 
 impl Round for Question {
@@ -80,7 +81,8 @@ impl Round for Question {
     fn overdue(self: Arc<Self>, _node: usize, _why: Failure) {}
 }
 
-struct Post(UnboundedSender<Grant>);
+/// Takes in what the real server says of grants.
+pub(super) struct Post(pub(super) UnboundedSender<Grant>);
 
 impl Inbox for Post {
     fn granted(&self, _node: usize, grant: Grant) {

@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorlock::node::{
     Answer, Call, ClientId, Failure, FailureKind, Grant, Holder, Inbox, Mark, MarkerState, Node,
-    ParticipantId, Proposal, Record, Request, Round, Secret, Ticket, TicketNumber, Verb, Writes,
-    open,
+    ParticipantId, Proposal, Record, Secret, Ticket, TicketNumber, Writes, open,
 };
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Name, Settings, Token};
 use quorlock_testkit::RedisServer;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use super::beside_a_server::{Post, Question};
 use super::{Asked, AskedVerb, Loses, Served, Server};
 use crate::clock::Clock;
 use crate::random::Random;
@@ -23,65 +23,6 @@ use crate::setup::{Dialect, Setup};
 const TTL: Duration = Duration::from_secs(20);
 const STEPS: u64 = 400;
 const NAMES: [&str; 2] = ["a", "b"];
-
-struct Question {
-    name: Name,
-    asked: Asked,
-    answers: UnboundedSender<Answer>,
-}
-
-impl Round for Question {
-    fn request(&self, _node: usize) -> Request<'_> {
-        let verb = match &self.asked.verb {
-            AskedVerb::Acquire { token, ttl, proposal } => {
-                Verb::Acquire { token, ttl: *ttl, proposal: *proposal }
-            }
-            AskedVerb::Confirm { token, number } => Verb::Confirm { token, number: *number },
-            AskedVerb::Extend { token, ttl, heal, participant } => {
-                Verb::Extend { token, ttl: *ttl, heal: *heal, participant: *participant }
-            }
-            AskedVerb::Wait { token, ttl, ticket, yielding, proposal } => Verb::Wait {
-                token,
-                ttl: *ttl,
-                ticket: *ticket,
-                yielding: *yielding,
-                proposal: *proposal,
-            },
-            AskedVerb::Release { token, next, queued, participant } => {
-                let (next, queued, participant) = (*next, *queued, *participant);
-                Verb::Release { token, until: None, next, queued, participant }
-            }
-            AskedVerb::Inspect => Verb::Inspect,
-            AskedVerb::Describe { token, note, keep } => {
-                Verb::Describe { token, note, keep: *keep }
-            }
-            AskedVerb::Break { holder } => Verb::Break { holder: *holder },
-            AskedVerb::List => Verb::List { from: b"" },
-            AskedVerb::Mark(None) => Verb::Look,
-            AskedVerb::Mark(Some(mark)) => Verb::Mark(mark),
-        };
-        let Asked { sent, wall_us, .. } = self.asked;
-        Request { name: &self.name, sent, wall_us, verb }
-    }
-
-    fn cast(self: Arc<Self>, _node: usize, answer: Answer) {
-        let _ = self.answers.send(answer);
-    }
-
-    fn overdue(self: Arc<Self>, _node: usize, _why: Failure) {}
-}
-
-struct Post(UnboundedSender<Grant>);
-
-impl Inbox for Post {
-    fn granted(&self, _node: usize, grant: Grant) {
-        let _ = self.0.send(grant);
-    }
-
-    fn interrupted(&self, _node: usize) {}
-
-    fn unsettled(&self, _node: usize) {}
-}
 
 /// Two servers side by side, a real one and a simulated one.
 struct Pair {
