@@ -2,7 +2,7 @@
 //!
 //! Nobody is asked for it on the way of a lock. A node that casts no vote says so in its greeting or in its
 //! answer, and one task per locker then looks at all nodes and does what the rules allow
-//! ([`next_membership_step`]). It ends when all nodes vote, or when nothing can be done for now.
+//! ([`next_membership_step`]). It ends when all nodes vote, or when nothing more can be done.
 //!
 //! What is written rests on what was read on *all* nodes, which may change meanwhile. So every write carries the
 //! time of day from before the first look, and a node refuses it when that is too long ago: no write takes effect
