@@ -75,18 +75,21 @@ pub(crate) struct Look {
     pub(crate) marker: Result<Option<Marker>, Failure>,
     /// Some of the locks that are held there.
     pub(crate) locks: Vec<Name>,
-    /// Marks it as one that votes for our set, and tells what is there then.
-    pub(crate) mark: Option<BoxFuture<'static, Result<Marker, Failure>>>,
+    /// Has it carry our set, without a vote.
+    pub(crate) claim: Option<BoxFuture<'static, Result<Claimed, Failure>>>,
 }
+
+/// Has a node vote that carries our set, and tells what is there then.
+pub(crate) type Claimed = BoxFuture<'static, Result<Marker, Failure>>;
 
 impl Look {
     pub(crate) fn without_marker(node: String) -> Self {
-        Self { node, marker: Ok(None), locks: Vec::new(), mark: None }
+        Self { node, marker: Ok(None), locks: Vec::new(), claim: None }
     }
 
     #[cfg(feature = "redis")]
     pub(crate) fn failed(node: String, failure: Failure) -> Self {
-        Self { node, marker: Err(failure), locks: Vec::new(), mark: None }
+        Self { node, marker: Err(failure), locks: Vec::new(), claim: None }
     }
 
     /// What would become of it, if it was for this node alone.
@@ -140,14 +143,32 @@ pub(crate) async fn init(
         _ => false,
     };
     let left = states.iter().any(stands_in_the_way);
-    let become_of = looked.into_iter().zip(states).map(|(look, state)| {
-        let Look { node, mark, .. } = look;
+    if left {
+        let as_it_is = looked.into_iter().zip(states);
+        return Ok(as_it_is.map(|(Look { node, .. }, state)| NodeInit { node, state }).collect());
+    }
+    // First all of them carry the set without a vote. Somebody who marks some of them for another list at the same
+    // moment keeps both sets from voting.
+    let claims = looked.into_iter().zip(states).map(|(Look { node, claim, .. }, state)| {
+        let claiming: BoxFuture<'static, _> = Box::pin(async move {
+            match (state, claim) {
+                (InitState::Left | InitState::Refused(_), Some(claim)) => match claim.await {
+                    Ok(claimed) => (node, InitState::Left, Some(claimed)),
+                    Err(failure) => (node, InitState::Failed(failure), None),
+                },
+                (state, _) => (node, state, None),
+            }
+        });
+        claiming
+    });
+    let claimed = all(claims.collect()).await;
+    let lost = |state: &InitState| matches!(state, InitState::Failed(why) if why.kind() == FailureKind::Rejected);
+    let lost = claimed.iter().any(|(_, state, _)| lost(state));
+    let become_of = claimed.into_iter().map(|(node, state, claimed)| {
         let marking: BoxFuture<'static, NodeInit> = Box::pin(async move {
-            let state = match (state, mark) {
-                (InitState::Left | InitState::Refused(_), Some(mark)) if !left => {
-                    marked(mark.await)
-                }
-                (state, _) => state,
+            let state = match claimed {
+                Some(claimed) if !lost => marked(claimed.await),
+                _ => state,
             };
             NodeInit { node, state }
         });

@@ -273,12 +273,12 @@ pub(crate) struct Settling {
     running: AtomicBool,
     /// Somebody asked for it since it last looked.
     asked: AtomicBool,
-    /// A node that belongs to another set, when it last looked, and what that says.
+    /// A node that belongs to another set and keeps ours from voting, when it last looked, and what that says.
     conflict: Mutex<Option<(String, Failure)>>,
 }
 
 impl Settling {
-    /// A node that belongs to another set, when that was last looked at.
+    /// A node that belongs to another set and keeps ours from voting, when that was last looked at.
     pub(crate) fn conflict(&self) -> Option<(String, Failure)> {
         locked(&self.conflict).clone()
     }
@@ -317,7 +317,10 @@ impl Core {
             }
             _ => None,
         });
-        *locked(&self.settling.conflict) = other;
+        let formed =
+            known.iter().filter(|known| matches!(set.carries(known), Some(Carries::Formed { .. })));
+        let forms = formed.count() >= self.quorum.enough();
+        *locked(&self.settling.conflict) = other.filter(|_| !forms);
         settled
     }
 }

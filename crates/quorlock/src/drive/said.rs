@@ -114,11 +114,12 @@ pub(crate) fn hopeless<'a>(
     if wrong.len() >= too_many {
         return wrong.into_iter().next();
     }
-    if others.len() + quiet < too_many {
-        return None;
+    if others.len() >= too_many {
+        return others.into_iter().next();
     }
-    // The one that belongs to another set may have been too slow to say so here.
-    others.into_iter().next().or_else(|| core.settling.conflict())
+    // Those that are quiet vote after a while, unless they wait for their set. The one that belongs to another may
+    // have been too slow to say so here.
+    if others.len() + quiet >= too_many { core.settling.conflict() } else { None }
 }
 
 #[cfg(test)]

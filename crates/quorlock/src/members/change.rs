@@ -161,8 +161,15 @@ async fn carry_out(plan: &Plan, nodes: &Nodes<'_>, gone: bool) -> Result<Changed
     check(plan, &nodes.nodes, &looked.known, old, new, gone)?;
     close(plan, nodes, &mut looked, old, new).await?;
     let (new_nodes, _) = nodes.nodes.split_at(plan.new_count);
-    // By now the one that leaves is closed, or gone on somebody's word.
-    let left = plan.leaves.map(|_| ClosedFor::of(old).in_favour_of_another());
+    let left = plan.leaves.and_then(|index| left(&looked.known[index], old, new, gone));
+    let closed = plan.old.iter().filter(|index| {
+        Some(**index) != plan.leaves
+            && matches!(stands(&looked.known[**index], old, new), Ok(Stands::Over))
+    });
+    if closed.count() + usize::from(left.is_some()) < old.quorum().enough() {
+        let report = report(new_nodes, &looked.known, &plan.names, new)?;
+        return Ok(Changed { report, progress: Progress::Interrupted });
+    }
     let former = left.as_slice();
     let set = Set { former, trusting: false, ..setting.set(new_nodes) };
     let (settled, known) = set.settle().await;
@@ -173,6 +180,17 @@ async fn carry_out(plan: &Plan, nodes: &Nodes<'_>, gone: bool) -> Result<Changed
         Settled::Blocked | Settled::No => Progress::Interrupted,
     };
     Ok(Changed { report, progress })
+}
+
+/// What is known of the member that leaves: nothing, unless it is closed in favour of the new set, or is not
+/// there on somebody's word. One that another change has closed does not count for this one.
+fn left(known: &Known, old: &Members, new: &Members, gone: bool) -> Option<Carries> {
+    let counts = match stands(known, old, new) {
+        Ok(Stands::Over) => true,
+        Ok(Stands::Unknown | Stands::Free) => gone,
+        Ok(Stands::Open { .. }) | Err(_) => false,
+    };
+    counts.then(|| ClosedFor::of(old).in_favour_of_another())
 }
 
 /// Refuses a change that would not come to its end, before anything is changed.
@@ -263,10 +281,11 @@ async fn close(
         looked.mark(&nodes.nodes, runtime, marks).await;
     }
     for &index in &plan.old {
-        if matches!(stands(&looked.known[index], old, new), Ok(Stands::Open { .. })) {
+        // Another change of the same set has come first there, or the node was marked meanwhile.
+        if matches!(stands(&looked.known[index], old, new), Ok(Stands::Open { .. }) | Err(_)) {
             return Err(Error::misuse(
                 format!("node {} was changed by somebody else", nodes.nodes[index].label()),
-                "run it again",
+                "look at it with quorlock nodes, and run one of the changes again",
             ));
         }
     }
@@ -275,7 +294,10 @@ async fn close(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::node::Failure;
 
     fn plan(change: &MemberChange) -> Result<Plan, Error> {
         let urls = ["redis://a", "redis://b", "redis://c"].map(str::to_owned);
@@ -298,6 +320,30 @@ mod tests {
         assert_eq!(removed.names, ["a:6379", "b:6379", "c:6379"]);
         assert_eq!((removed.new_count, removed.joins, removed.leaves), (2, None, Some(2)));
         assert_eq!(removed.old, [0, 1, 2]);
+    }
+
+    /// Two changes of a set of two would otherwise each take the other's node for closed in its favour.
+    #[test]
+    fn a_member_that_another_change_has_closed_does_not_count() {
+        let of = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned());
+            Members::new(names, Duration::from_secs(30), Duration::from_millis(300))
+        };
+        let (old, new, rival) = (of(&["a", "b"]), of(&["a", "d"]), of(&["b", "e"]));
+        let closed_for = |successor: &Members| {
+            Ok(Some(Marker {
+                members: Some(successor.clone()),
+                closed_for: Some(ClosedFor::of(&old)),
+                ..Marker::without_set(b"x".to_vec(), MarkerState::Closed)
+            }))
+        };
+        let counts = |known: &Known, gone| left(known, &old, &new, gone).is_some();
+        assert!(counts(&closed_for(&new), false));
+        assert!(!counts(&closed_for(&rival), false) && !counts(&closed_for(&rival), true));
+        let away: Known = Err(Failure::closed());
+        assert!(!counts(&away, false) && counts(&away, true));
+        let blank: Known = Ok(Some(Marker::without_set(b"x".to_vec(), MarkerState::Blank)));
+        assert!(!counts(&blank, false) && counts(&blank, true));
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use super::address::Address;
 use super::connect::{Wire, check_role, check_version, field, greet, identity, refuse_error, text};
+use super::marker;
 use super::replies::{Reading, read};
 use super::resp::Command;
 use super::verbs::{self, By, Strict};
 use crate::drive::ListProgress;
-use crate::init::Look;
+use crate::init::{Claimed, Look};
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Mark, Marker, Request, Setting, Verb, Writes};
 use crate::runtime::{BoxFuture, random_u64, wall_us};
@@ -31,9 +32,9 @@ pub(in crate::node) fn init(
         let looked = within(&setting, Server::look(&address, &setting)).await;
         match looked.and_then(|looked| looked) {
             Ok((marker, locks, server)) => {
-                let mark: BoxFuture<'static, Result<Marker, Failure>> =
-                    Box::pin(async move { server.mark(&setting).await });
-                Look { node, marker: Ok(Some(marker)), locks, mark: Some(mark) }
+                let claim: BoxFuture<'static, Result<Claimed, Failure>> =
+                    Box::pin(server.claim(setting));
+                Look { node, marker: Ok(Some(marker)), locks, claim: Some(claim) }
             }
             Err(failure) => Look::failed(node, failure),
         }
@@ -137,8 +138,22 @@ impl Server {
         }
     }
 
-    /// Has it vote for the set from now on. Returns the marker that is there then.
-    async fn mark(mut self, setting: &Setting) -> Result<Marker, Failure> {
+    /// Has it carry the set, without a vote, if its marker is the one that was seen.
+    async fn claim(mut self, setting: Setting) -> Result<Claimed, Failure> {
+        let nonce = random_u64(&*setting.runtime);
+        let writes = Writes::Forming(setting.members.clone());
+        let mark = Mark { seen: self.seen.clone(), writes, nonce };
+        let marker = within(&setting, self.marker(&setting, Verb::Mark(&mark))).await??;
+        if !marker::is_by(&marker, nonce) {
+            let text = "was marked by somebody else at the same moment; look at it again";
+            return Err(Failure::new(FailureKind::Rejected, text));
+        }
+        self.seen = marker.instance;
+        Ok(Box::pin(async move { self.vote(&setting).await }))
+    }
+
+    /// Has it vote from now on. Returns the marker that is there then.
+    async fn vote(mut self, setting: &Setting) -> Result<Marker, Failure> {
         let writes = Writes::Formed(setting.members.clone());
         let nonce = random_u64(&*setting.runtime);
         let mark = Mark { seen: self.seen.clone(), writes, nonce };

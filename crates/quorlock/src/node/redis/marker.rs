@@ -65,6 +65,12 @@ fn instance(text: &[u8], run_id: &str) -> Vec<u8> {
     [run_id.as_bytes(), b" ", text].concat()
 }
 
+/// Whether a marker was written with this nonce.
+pub(super) fn is_by(marker: &Marker, nonce: u64) -> bool {
+    let nonce = format!("{nonce:016x}");
+    marker.instance.split(|byte| *byte == b' ').any(|part| part == nonce.as_bytes())
+}
+
 /// The text of an instance, if it was seen on this start of the server.
 fn text_of<'a>(instance: &'a [u8], run_id: &str) -> Option<&'a [u8]> {
     instance.strip_prefix(run_id.as_bytes())?.strip_prefix(b" ")
@@ -206,6 +212,7 @@ mod tests {
         };
         assert_eq!((seen_by("ab").as_slice(), seen_by("cd").as_slice()), (formed.as_bytes(), GONE));
         assert!(read(formed.as_bytes(), "cd", 9).restarted);
+        assert!(is_by(&marker, 7) && !is_by(&marker, 8) && !is_by(&read(b"", "ab", 0), 7));
 
         let back = text(Writes::TakenBack(ours.clone()), b"", 1_000_000);
         let marker = read(back.as_bytes(), "ab", 2_000_000);

@@ -129,7 +129,11 @@ fn casts_no_vote(marker: &Marker, ours: &Members, quiet: Duration) -> Failure {
         (Carries::Forming { due: true }, _) => (Duration::ZERO, NEW),
         (Carries::Nothing | Carries::Closed { .. }, _) => (quiet, NEW),
     };
-    let text = format!("casts no vote for another {left:.1?}: {why}");
+    let text = if left.is_zero() {
+        format!("casts no vote yet: {why}")
+    } else {
+        format!("casts no vote for another {left:.1?}: {why}")
+    };
     Failure::new(FailureKind::Quarantined(left), text)
 }
 

@@ -95,12 +95,12 @@ for _, section in ipairs({'memory', 'stats', 'replication'}) do
   end
 end
 -- Keys were thrown away, and nobody knows which: votes may be among them. A server without a marker counts as
--- emptied, and casts no vote for a while. Once is enough, however many clients see it. One that does not vote
--- keeps its marker.
+-- emptied, and casts no vote for a while; so does one whose set forms. Once is enough, however many clients see
+-- it. One that is closed or carries no set keeps its marker.
 local evicted = tonumber(setup:match('evicted_keys:(%d+)') or '0')
 if MARKER and evicted > tonumber(ARGV[2]) and evicted ~= known then
   local marker = redis.pcall('GET', MARKER)
-  if type(marker) == 'string' and marker:sub(1, 7) == 'formed ' then
+  if type(marker) == 'string' and (marker:find('^formed ') or marker:find('^forming ')) then
     redis.pcall('DEL', MARKER)
   end
   known = evicted
