@@ -247,10 +247,13 @@ impl Candidacy {
             let wall_us = self.core.wall_us();
             if !self.core.believes(node, wall_us, grant.number) {
                 state.said.miss(node, Failure::number(grant.number, wall_us));
+                self.look_soon(&mut state.phase);
                 return;
             }
             if grant.number < state.proposed || !state.standing.told(node, grant.sent, grant.number)
             {
+                // It is the node's own, and the record there may be ours by a request from before.
+                self.look_soon(&mut state.phase);
                 let node = self.core.label(node);
                 tracing::debug!(node, "a message of a grant that cannot be, or counts already");
                 return;

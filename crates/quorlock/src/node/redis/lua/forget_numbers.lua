@@ -10,7 +10,7 @@ local forgotten = 0
 for _, lock in ipairs(KEYS) do
   local fence = lock .. ':quorlock:fence'
   local record = redis.pcall('GET', lock)
-  local number = type(record) == 'string' and record:match('^quorlock (%d+)[ +=-]')
+  local number = type(record) == 'string' and record:match('^quorlock (%d+)[ +*=-]')
   local key = number and lock or fence
   number = number or redis.pcall('GET', fence)
   if type(number) == 'string' and (tonumber(number) or math.huge) > tonumber(ARGV[1]) then

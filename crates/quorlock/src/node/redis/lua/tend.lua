@@ -21,8 +21,8 @@
 -- Replies  {more, setup}: 1 if there is so much to clear away that the next step should come soon, and some
 --          lines of INFO
 local KEYS_PER_STEP, STEP_US, SOON_US = 250, 1000000, 100000
--- No record is so long.
-local LONGEST = 1200
+-- No record is so long, with all who take part in it.
+local LONGEST = 16384
 
 local time = redis.call('TIME')
 local now, sent = time[1] * 1000000 + time[2], tonumber(ARGV[1])

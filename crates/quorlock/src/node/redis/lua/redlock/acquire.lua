@@ -6,6 +6,10 @@
 -- Keys, arguments and replies are those of acquire.lua.
 local fence, block = KEYS[1] .. ':quorlock:fence', tonumber(ARGV[4])
 local last = block > 0 and redis.pcall('GET', fence)
+-- What is no number is left to the slow path, which says so.
+if type(last) == 'string' then
+  last = tonumber(last) or {}
+end
 local number, text = tonumber(ARGV[3]), ARGV[3]
 if last and type(last) ~= 'table' and last + block > number then
   number, text = last + block, nil
