@@ -10,10 +10,11 @@ use crate::project::{Project, run};
 use crate::python_peers;
 
 /// All benchmarks, in the order in which they run.
-const ALL: [&str; 12] = [
+const ALL: [&str; 13] = [
     "latency",
     "unpinned",
     "throughput",
+    "burst",
     "contended",
     "faults",
     "distant",

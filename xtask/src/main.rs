@@ -51,6 +51,7 @@ WHICH of `bench` is all, or some of:
   latency       lock + release of a free name, one at a time, on one and on five nodes
   unpinned      the same with client and servers on any core
   throughput    64, 256 and 1,024 at a time
+  burst         10,000 names at once with default settings, all up and one node hung (Quorlock and rslock)
   contended     one name that 16 or 64 waiters want, in one process or four
   faults        one of five nodes hung, two of five dead
   distant       five nodes at a distance, and one of them slower
@@ -60,9 +61,9 @@ WHICH of `bench` is all, or some of:
   waiting       who is next, on nodes that are further away (Quorlock and rslock)
   sqlite        locks in one file, beside what the file alone costs
   memory        what held locks and waiters need of it (Quorlock and rslock)
-The first six run beside locks of other languages, which are installed into the target folder; what
-cannot be installed is named with the reason. `--quick` tries it out in four minutes. `--save` writes
-the first nine to docs/performance as JSON and as charts; nothing else is ever written there.
+All but those with Quorlock in brackets, `release` and `sqlite` run beside locks of other languages, which are
+installed into the target folder; what cannot be installed is named with the reason. `--quick` tries it out in four minutes. `--save` writes
+the first ten to docs/performance as JSON and as charts; nothing else is ever written there.
 
 WHICH of `mutants` is all, or some of:
   protocol      crates/protocol, by its own tests (cargo-mutants, which is installed if it is missing)
