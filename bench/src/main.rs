@@ -5,6 +5,7 @@
 //! next, and again from the start, so that noise hits all alike. A cycle is lock + release of a free
 //! name, each time another one.
 
+mod burst;
 mod clock;
 mod commands;
 mod contended;
@@ -106,6 +107,7 @@ fn main() -> Result<()> {
         Some("unpinned") => beside_peers(latency::unpinned),
         Some("distant") => beside_peers(latency::distant),
         Some("throughput") => beside_peers(throughput::compare),
+        Some("burst") => report(alone()?, burst::compare),
         Some("contended") => beside_peers(contended::compare),
         Some("faults") => beside_peers(faults::compare),
         Some("growth") => report(alone()?, growth::compare),

@@ -2,6 +2,7 @@
 //! with the runner as the others do; see `peers/README.md`.
 
 mod bare;
+mod burst;
 mod contend;
 mod cycle;
 mod held;
@@ -20,6 +21,7 @@ use tokio::sync::mpsc;
 use self::bare::Bare;
 use self::held::Holder;
 use self::redis_benchmark::RedisBenchmark;
+pub use self::system::DEFAULTS;
 use self::system::System;
 pub use self::variants::{Home, VARIANTS};
 use crate::order::Order;
@@ -61,6 +63,9 @@ impl Peer {
             }
             (Self::System(system, _), "contend") => {
                 serde_json::to_value(contend::contend(system, order).await?)?
+            }
+            (Self::System(system, _), "burst") => {
+                serde_json::to_value(burst::burst(system, order).await?)?
             }
             (Self::System(system, holder), "hold") => {
                 serde_json::to_value(holder.hold(system, order).await?)?

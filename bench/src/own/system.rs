@@ -12,6 +12,9 @@ use rslock::LockManager;
 use super::variants::{Home, VARIANTS};
 use crate::systems::{TTL, rslock_at, rslock_once};
 
+/// Stands behind the name of a variant whose settings are the defaults.
+pub const DEFAULTS: &str = "@defaults";
+
 pub enum System {
     Quorlock(Locker),
     /// One manager for single attempts, one for as many as are wanted.
@@ -28,9 +31,13 @@ pub enum Held {
 
 impl System {
     pub async fn connect(name: &str, nodes: Vec<String>) -> Result<Self> {
-        if let Some(variant) = VARIANTS.iter().find(|variant| variant.name == name) {
-            // Longer than the default, so that a machine that stalls for a moment fails no attempt.
-            let builder = Locker::builder().node_limit(Duration::from_millis(500)).ttl(TTL);
+        let variant = name.trim_end_matches(DEFAULTS);
+        if let Some(variant) = VARIANTS.iter().find(|it| it.name == variant) {
+            let builder = match name.ends_with(DEFAULTS) {
+                true => Locker::builder(),
+                // Longer than the default, so that a machine that stalls for a moment fails no attempt.
+                false => Locker::builder().node_limit(Duration::from_millis(500)).ttl(TTL),
+            };
             let builder = (variant.set_up)(builder);
             let builder = match variant.home {
                 Home::Servers | Home::File => builder.nodes(nodes),

@@ -113,6 +113,24 @@ pub struct Contention {
     pub error: Option<String>,
 }
 
+/// What a peer tells of many names at once.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct Burst {
+    /// Until all were held, or had failed; and until all of these were released.
+    pub lock_seconds: f64,
+    pub release_seconds: f64,
+    pub not_held: u64,
+    pub not_released: u64,
+    pub cpu_seconds: f64,
+    pub error: Option<String>,
+}
+
+impl Burst {
+    pub fn seconds(&self) -> f64 {
+        self.lock_seconds + self.release_seconds
+    }
+}
+
 /// What Quorlock tells of locks that it holds.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct Holding {

@@ -22,7 +22,7 @@ use crate::token::{self, Target};
 /// A lock to be taken.
 pub(crate) struct Acquire {
     cluster: Cluster,
-    name: OsString,
+    pub(crate) name: OsString,
     /// The longest time to wait for the lock; `None` without end.
     wait: Option<Duration>,
     /// The exit code if it is taken, or was not free in time, instead of one for each.

@@ -9,8 +9,10 @@ use quorlock::examine::{Checkup, Examination, Fact, Finding, Severity};
 use serde_json::{Map, Value, json};
 
 use crate::config::dialect::name;
+use crate::config::{Origin, Origins};
 use crate::duration::shown;
 use crate::exit::{self, Failed};
+use crate::init_line;
 use crate::note::printable_json;
 use crate::plan;
 
@@ -19,8 +21,8 @@ pub(crate) async fn doctor(plan: &plan::Doctor) -> Result<u8, Failed> {
     let checkup = plan.cluster.builder().examine(plan.name.as_bytes()).await?;
     let code = code(&checkup);
     let text = match plan.json {
-        true => printable_json(&format!("{:#}\n", object(&checkup, code))),
-        false => table(&checkup),
+        true => printable_json(&format!("{:#}\n", object(&checkup, code, &plan.cluster.origins))),
+        false => table(&checkup, &plan.cluster.origins),
     };
     // Colours only where they are wanted: NO_COLOR, a pipe and a dumb terminal do not.
     let mut stdout = anstream::stdout().lock();
@@ -46,7 +48,29 @@ fn code(checkup: &Checkup) -> u8 {
     }
 }
 
-fn table(checkup: &Checkup) -> String {
+/// Which settings come from where, in a line for each place.
+fn sources(origins: &Origins) -> String {
+    let mut places: Vec<(&Origin, Vec<&str>)> = Vec::new();
+    for (setting, origin) in origins.iter() {
+        match places.iter_mut().find(|(place, _)| *place == origin) {
+            Some((_, settings)) => settings.push(setting),
+            None => places.push((origin, vec![setting])),
+        }
+    }
+    // What was left open comes last.
+    places.sort_by_key(|(place, _)| **place == Origin::Default);
+    let lines = places.iter().map(|(place, settings)| {
+        let place = if **place == Origin::Default {
+            "by default".to_owned()
+        } else {
+            format!("from {place}")
+        };
+        format!("  {place}: {}\n", settings.join(", "))
+    });
+    lines.collect()
+}
+
+fn table(checkup: &Checkup, origins: &Origins) -> String {
     let settings = &checkup.settings;
     let servers = checkup
         .nodes
@@ -65,6 +89,7 @@ fn table(checkup: &Checkup) -> String {
         shown(settings.ttl),
         shown(settings.node_limit)
     );
+    text.push_str(&sources(origins));
     list(&mut text, &checkup.findings);
     for node in &checkup.nodes {
         // Writing to a string cannot fail.
@@ -98,6 +123,7 @@ fn list(text: &mut String, findings: &[Finding]) {
         let _ = writeln!(text, "  {style}{word:5}{style:#}  {}", finding.text);
         if let Some(remedy) = &finding.remedy {
             let style = AnsiColor::Cyan.on_default();
+            let remedy = init_line::complete(remedy.clone());
             let _ = writeln!(text, "         {style}→{style:#} {remedy}");
         }
     }
@@ -111,8 +137,9 @@ fn word(severity: Severity) -> &'static str {
     }
 }
 
-fn object(checkup: &Checkup, code: u8) -> Value {
+fn object(checkup: &Checkup, code: u8, origins: &Origins) -> Value {
     let settings = &checkup.settings;
+    let sources = origins.iter().map(|(name, origin)| (name.to_owned(), json!(origin.to_string())));
     let nodes = checkup.nodes.iter().map(|node| {
         let facts = node.facts.iter().map(|(name, fact)| ((*name).to_owned(), value(fact)));
         json!({
@@ -141,6 +168,7 @@ fn object(checkup: &Checkup, code: u8) -> Value {
             "clock_ahead_ms": millis(settings.clock_ahead),
             "clients_apart_ms": millis(settings.clients_apart),
         },
+        "sources": sources.collect::<Map<_, _>>(),
         "findings": findings(&checkup.findings),
         "nodes": nodes.collect::<Value>(),
     })

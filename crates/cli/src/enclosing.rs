@@ -22,7 +22,7 @@ use quorlock::{Owner, TokenText};
 
 use crate::token;
 
-const NAME: &str = "QUORLOCK_NAME";
+pub(crate) const NAME: &str = "QUORLOCK_NAME";
 const OWNER: &str = "QUORLOCK_OWNER";
 const HELD: &str = "QUORLOCK_HELD";
 const FENCE: &str = "QUORLOCK_FENCE";

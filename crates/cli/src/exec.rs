@@ -20,7 +20,9 @@ use std::process::Command;
 
 use rustix::process::{Signal, getpgrp, getpid, getppid, kill_process};
 
+use crate::enclosing;
 use crate::exit::{self, Failed};
+use crate::stderr;
 use crate::terminal;
 
 /// What stands in the place of a subcommand. Nobody else is to use it: it is in no help.
@@ -30,13 +32,18 @@ pub(crate) const STAGE: &str = "__exec";
 const FOREGROUND: &str = "foreground";
 const AS_IT_IS: &str = "as-it-is";
 
+/// Behind that: what there is to be said is for programs.
+const JSON: &str = ",json";
+
 /// A command that runs `program` by way of this step. It stops before that, until it is sent SIGCONT. It must be spawned by the main thread: the
 /// system ends the command when the *thread* that started it ends.
 pub(crate) fn command(program: &OsStr, args: &[OsString], takes_terminal: bool) -> Command {
     let mut command = Command::new(this_program());
     let parent = getpid().as_raw_nonzero().to_string();
     let place = if takes_terminal { FOREGROUND } else { AS_IT_IS };
-    command.arg0("quorlock").args([STAGE, &parent, place]).arg(program).args(args);
+    let log = if stderr::is_json() { JSON } else { "" };
+    let place = format!("{place}{log}");
+    command.arg0("quorlock").args([STAGE, &parent, &place]).arg(program).args(args);
     command
 }
 
@@ -58,13 +65,18 @@ pub(crate) fn become_command() -> Option<Failed> {
     let (Some(parent), Some(place), Some(program)) = (args.next(), args.next(), args.next()) else {
         return Some(Failed::new(exit::MISUSE, "__exec is not for use by hand; see --help"));
     };
+    let place = place.to_string_lossy();
+    if place.ends_with(JSON) {
+        stderr::write_json();
+        stderr::is_about(&std::env::var_os(enclosing::NAME).unwrap_or_default());
+    }
     if !die_with(&parent) {
         // Nobody extends the lock any more, and nobody waits for an exit code.
         std::process::exit(exit::OWN_FAILURE.into());
     }
     // Until somebody knows when to end the command, though this process's parent stands still by then.
     let _ = kill_process(getpid(), Signal::STOP);
-    if place == FOREGROUND {
+    if place.starts_with(FOREGROUND) {
         // If it fails, the command stands still when it reads from the terminal, and is helped then.
         let _ = terminal::make_foreground(io::stdin(), getpgrp());
     }

@@ -11,7 +11,7 @@ use crate::token::{self, Secret};
 /// A lock to be extended.
 pub(crate) struct Extend {
     cluster: Cluster,
-    name: OsString,
+    pub(crate) name: OsString,
     token: Secret,
 }
 

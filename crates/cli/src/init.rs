@@ -55,7 +55,7 @@ fn question(plan: &Init) -> String {
     )
 }
 
-fn code(nodes: &[NodeInit]) -> u8 {
+pub(crate) fn code(nodes: &[NodeInit]) -> u8 {
     let any = |is: fn(&InitState) -> bool| nodes.iter().any(|node| is(&node.state));
     if any(|state| matches!(state, InitState::Refused(_))) {
         exit::ERRORS_FOUND
@@ -138,7 +138,7 @@ fn named(names: &[Name]) -> String {
     text
 }
 
-fn table(nodes: &[NodeInit]) -> String {
+pub(crate) fn table(nodes: &[NodeInit]) -> String {
     let width = nodes.iter().map(|node| node.node.chars().count()).max().unwrap_or(0);
     let lines = nodes.iter().map(|node| format!("{:width$}  {}\n", node.node, state(node).1));
     lines.collect()

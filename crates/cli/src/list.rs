@@ -1,11 +1,11 @@
 //! `quorlock list`: what is held.
 
-use quorlock::{Locker, Status};
+use quorlock::{Listing, Locker, NodeAnswer, Status, Verdict};
 use serde_json::Value;
 
 use crate::args::ListArgs;
 use crate::duration::shown;
-use crate::exit::Failed;
+use crate::exit::{self, Failed};
 use crate::note;
 use crate::plan::Cluster;
 use crate::status::json;
@@ -28,21 +28,32 @@ impl List {
 
 /// Shows them, and returns the code to exit with.
 pub(crate) async fn list(plan: &List) -> Result<u8, Failed> {
-    let locker = plan.cluster.connect().await?;
-    let locks = locker.list().await?;
+    let locker = plan.cluster.connect_to_look().await?;
+    let Listing { locks, silent, complete, .. } = locker.list_known().await;
     let text = match &*locks {
         locks if plan.json => {
             let locks = Value::Array(locks.iter().map(json).collect());
             note::printable_json(&format!("{locks}\n"))
         }
-        [] => "no lock is held\n".to_owned(),
+        [] if complete => "no lock is held\n".to_owned(),
+        [] => "no lock is held as far as the nodes know that can be asked\n".to_owned(),
         locks => columns(locks),
     };
     stdout::write(&text)?;
     if !plan.json {
         tell_who_does_not_vote(&locker).await?;
     }
-    Ok(0)
+    for NodeAnswer { node, failure } in &silent.0 {
+        let why = failure.as_ref().map_or_else(String::new, |failure| format!(": {failure}"));
+        warn(format_args!("node {node} cannot be asked{why}"));
+    }
+    if complete {
+        return Ok(0);
+    }
+    Err(Failed::new(
+        exit::UNAVAILABLE,
+        "too many nodes cannot be asked: locks may be missing, and those that are unknown may be free",
+    ))
 }
 
 /// Beside the table, which may be empty: nodes that were emptied have none of the locks.
@@ -73,12 +84,22 @@ fn columns(locks: &[Status]) -> String {
     lines.collect()
 }
 
+/// Who some nodes say that it is, where no majority does.
+fn held_by_some(status: &Status) -> String {
+    let known = status.nodes.iter().find_map(|node| {
+        let record = (*node.record.as_ref().ok()?)?;
+        Some(node.note.as_ref().map_or_else(|| record.holder.to_string(), note::shown))
+    });
+    let word = if status.verdict() == Verdict::Unknown { "unknown" } else { "split" };
+    known.map_or_else(|| "?".to_owned(), |known| format!("{word}; {known} on some nodes"))
+}
+
 fn row(status: &Status) -> [String; 6] {
     let unknown = || "?".to_owned();
     let holder = match (status.note(), status.holder()) {
         (Some(note), _) => note::shown(note),
         (None, Some(holder)) => holder.to_string(),
-        (None, None) => unknown(),
+        (None, None) => held_by_some(status),
     };
     [
         status.name.to_string(),

@@ -30,8 +30,11 @@ mod grace;
 mod group;
 mod group_killer;
 mod init;
+mod init_line;
 mod last_signal;
 mod list;
+mod nearest;
+mod new_servers;
 mod nodes;
 mod note;
 mod pages;
@@ -57,7 +60,7 @@ use std::process::ExitCode;
 
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::args::Args;
+use crate::args::{Args, LogFormat};
 use crate::exit::Failed;
 use crate::plan::Plan;
 
@@ -84,10 +87,19 @@ fn main() -> ExitCode {
 }
 
 fn execute(args: Args) -> Result<u8, Failed> {
+    if args.log == LogFormat::Json {
+        stderr::write_json();
+    }
     let plan = Plan::new(args)?;
+    if let Some(lock) = plan.lock() {
+        stderr::is_about(lock);
+    }
     // These have their own way to say what the library warns of. What simulated locks meet is worth no
     // warning.
-    let quiet = matches!(plan, Plan::Doctor(_) | Plan::Bench(_) | Plan::Simulate(_));
+    let quiet = matches!(
+        plan,
+        Plan::Status(_) | Plan::List(_) | Plan::Doctor(_) | Plan::Bench(_) | Plan::Simulate(_)
+    );
     let least = if quiet { LevelFilter::OFF } else { LevelFilter::WARN };
     warnings::show(least)?;
     let runtime =

@@ -1,6 +1,6 @@
 //! What is to be done: the arguments, checked and put into the terms of the library.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -12,20 +12,27 @@ use crate::args::{
     Action, Args, ClusterArgs, CompletionsArgs, DoctorArgs, ManArgs, RunArgs, StatusArgs,
 };
 use crate::bench::Bench;
-use crate::config::{self, Config, Login, NodeEntry, Promises};
+use crate::config::{Config, Login, Lookup, NodeEntry, Origins, Promises};
 use crate::duration::shown;
 use crate::exit::{self, Failed};
 use crate::extend::Extend;
 use crate::grace;
 use crate::init::Init;
+use crate::init_line;
 use crate::list::List;
 use crate::nodes::Nodes;
 use crate::note;
 use crate::release::Release;
 use crate::simulate::Simulate;
+use crate::warnings::HeldBack;
 
 /// How long a lock lasts that a script holds, unless it says otherwise.
 const SCRIPT_TTL: Duration = Duration::from_secs(30);
+
+/// How long votes are waited for besides the time for which nodes that were restarted cast none.
+const BESIDES_QUARANTINE: Duration = Duration::from_secs(5);
+/// And so long at the most, unless more is asked for: who has a longest TTL of an hour does not mean that.
+const LONGEST_FOR_VOTES: Duration = Duration::from_secs(120);
 
 /// What is to be done.
 pub(crate) enum Plan {
@@ -50,6 +57,8 @@ pub(crate) struct Run {
     pub(crate) name: OsString,
     /// The longest time to wait for the lock; `None` without end.
     pub(crate) wait: Option<Duration>,
+    /// The longest time to wait for votes that are missing, by who does not wait for the lock.
+    pub(crate) votes_within: Duration,
     /// The exit code if it is taken, or was not free in time, instead of one for each.
     pub(crate) conflict_code: Option<u8>,
     /// What others may know of this holder.
@@ -91,13 +100,19 @@ pub(crate) struct Cluster {
     urls: Vec<String>,
     prefix: OsString,
     pub(crate) ttl: Duration,
+    /// How long before the end of the lease its holder is told, if that is not left to the TTL.
+    lead: Option<Duration>,
     pub(crate) promises: Promises,
     /// How long to wait for a lock if the command line says nothing of it.
     pub(crate) wait: Option<Duration>,
+    /// How long to wait for votes, by who does not wait for a lock, if the command line says nothing of it.
+    votes_within: Option<Duration>,
     /// Whether locks are to carry a note about their holder, if the file says so.
     pub(crate) note: Option<bool>,
     node_limit: Option<Duration>,
     connect_limit: Option<Duration>,
+    /// Where each setting was found.
+    pub(crate) origins: Origins,
 }
 
 impl Plan {
@@ -120,6 +135,20 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// The one lock that it is about, if it is about one.
+    pub(crate) fn lock(&self) -> Option<&OsStr> {
+        match self {
+            Self::Run(run) => Some(&run.name),
+            Self::Acquire(acquire) => Some(&acquire.name),
+            Self::Extend(extend) => Some(&extend.name),
+            Self::Release(release) => Some(&release.name),
+            Self::Status(status) => Some(&status.name),
+            _ => None,
+        }
+    }
+}
+
 impl Run {
     fn new(args: RunArgs) -> Result<Self, Failed> {
         check_times(&args)?;
@@ -127,6 +156,9 @@ impl Run {
         // A lock that may not be held for as long as its TTL needs no longer one.
         if let Some(longest) = args.max_hold {
             cluster.ttl = cluster.ttl.min(longest.saturating_add(cluster.margin()));
+        }
+        if let Some(lead) = args.end_before {
+            cluster.tell_before(lead)?;
         }
         let command = match args.line {
             Some(line) => vec!["sh".into(), "-c".into(), line],
@@ -139,9 +171,10 @@ impl Run {
         };
         let (wait, file_note) = (args.wait.or(cluster.wait), cluster.note);
         Ok(Self {
-            cluster,
             name: args.name,
             wait: if args.nonblock { Some(Duration::ZERO) } else { wait },
+            votes_within: args.votes_within.unwrap_or(cluster.votes_within()),
+            cluster,
             conflict_code: args.conflict_exit_code,
             note: note::of_this_process(&args.note, file_note, &program)?,
             max_hold: args.max_hold,
@@ -209,27 +242,44 @@ impl Cluster {
         other: Option<&str>,
     ) -> Result<(Self, Option<String>), Failed> {
         let config = Config::load(args.config.as_deref())?;
-        let promises = Promises::new(&args.dialect, &config)?;
-        let ttl = config::duration(ttl.into(), "QUORLOCK_TTL", config.ttl)?
-            .unwrap_or(Settings::default().ttl.min(promises.max_ttl));
-        let wait = config::duration(None, "QUORLOCK_WAIT", config.wait)?;
-        let node_limit =
-            config::duration(args.node_limit, "QUORLOCK_NODE_LIMIT", config.node_limit)?;
-        let connect_limit =
-            config::duration(args.connect_limit, "QUORLOCK_CONNECT_LIMIT", config.connect_limit)?;
-        let prefix = args.prefix.or_else(|| config::text_variable("QUORLOCK_PREFIX"));
-        let prefix = prefix.or_else(|| config.prefix.clone().map(Into::into)).unwrap_or_default();
-        let login = Login::new(&config)?;
-        let nodes = if !args.nodes.is_empty() {
-            named(&args.nodes)?
-        } else if !config.nodes.is_empty() {
-            config.nodes
-        } else {
-            let url = quorlock::node::sqlite::default_url()?;
-            vec![NodeEntry { url, ..NodeEntry::default() }]
+        let mut lookup = Lookup::new(&config);
+        let file_nodes = (!config.nodes.is_empty()).then_some(&config.nodes);
+        let said = if args.nodes.is_empty() { None } else { Some(named(&args.nodes)?) };
+        let listed = |value: OsString| {
+            let value =
+                value.into_string().map_err(|_| "this is not UTF-8; write it so".to_owned())?;
+            let urls: Vec<_> = value.split(',').map(str::to_owned).collect();
+            named(&urls).map_err(|failed| failed.message)
         };
+        let nodes = match lookup.setting("nodes", said, file_nodes.cloned(), listed)? {
+            Some(nodes) => nodes,
+            None => {
+                let url = quorlock::node::sqlite::default_url()?;
+                vec![NodeEntry { url, ..NodeEntry::default() }]
+            }
+        };
+        let read = |value: OsString| Ok(value);
+        let file_prefix = config.prefix.clone().map(Into::into);
+        let prefix = lookup.setting("prefix", args.prefix, file_prefix, read)?.unwrap_or_default();
+        let promises = Promises::new(&args.dialect, &mut lookup)?;
+        let ttl = lookup
+            .duration("ttl", ttl.into(), config.ttl)?
+            .unwrap_or(Settings::default().ttl.min(promises.max_ttl));
+        let wait = lookup.duration("wait", None, config.wait)?;
+        let votes_within = lookup.duration("votes_within", None, config.votes_within)?;
+        let node_limit = lookup.duration("node_limit", args.node_limit, config.node_limit)?;
+        let connect_limit =
+            lookup.duration("connect_limit", args.connect_limit, config.connect_limit)?;
+        let login = Login::new(&mut lookup)?;
+        let origins = lookup.into_origins();
         let urls = nodes.iter().map(|node| login.complete(node)).collect::<Result<_, _>>()?;
         let most = promises.max_ttl;
+        if ttl.is_zero() {
+            let message = "a TTL of zero (--ttl, ttl) is no lock at all: it is how long a lock lasts that nobody \
+                           extends; leave it away, or write such as 10s. quorlock run extends its lock for as \
+                           long as the command runs";
+            return Err(Failed::new(exit::MISUSE, message));
+        }
         if ttl > most {
             return Err(Failed::new(
                 exit::MISUSE,
@@ -243,8 +293,20 @@ impl Cluster {
         }
         let other = other
             .map(|url| login.complete(&NodeEntry { url: url.to_owned(), ..NodeEntry::default() }));
-        let note = config.note;
-        let cluster = Self { urls, prefix, ttl, promises, wait, note, node_limit, connect_limit };
+        init_line::set(init_line::of(&nodes, &prefix, promises.max_ttl, &origins));
+        let cluster = Self {
+            urls,
+            prefix,
+            ttl,
+            lead: None,
+            promises,
+            wait,
+            votes_within,
+            note: config.note,
+            node_limit,
+            connect_limit,
+            origins,
+        };
         Ok((cluster, other.transpose()?))
     }
 
@@ -255,15 +317,67 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// How long before the end of the lease its holder is told.
+    pub(crate) fn lead(&self) -> Duration {
+        self.lead.unwrap_or(grace::lead(self.ttl))
+    }
+
+    /// Has the holder told so long before the end of the lease.
+    ///
+    /// # Errors
+    /// If too little of the lease would be left before that to extend it, or too little after it to end a command.
+    fn tell_before(&mut self, lead: Duration) -> Result<(), Failed> {
+        let most = self.ttl.saturating_sub(self.margin()) / 2;
+        let refuse = |problem: String| Err(Failed::new(exit::MISUSE, problem));
+        if lead > most {
+            let needed = lead.saturating_mul(2).saturating_add(self.margin());
+            let beyond =
+                if needed > self.promises.max_ttl { " (with a longer --max-ttl)" } else { "" };
+            return refuse(format!(
+                "--end-before {} does not fit into a TTL of {}, which has to be extended before that; use {} at \
+                 the most, or a TTL of at least {}s{beyond}",
+                shown(lead),
+                shown(self.ttl),
+                shown(most),
+                needed.as_secs_f64().ceil()
+            ));
+        }
+        if lead < grace::lead(self.ttl) {
+            return refuse(format!(
+                "--end-before {} is less than what it takes to end a command for certain with a TTL of {}; use at \
+                 least {}, or leave it away",
+                shown(lead),
+                shown(self.ttl),
+                shown(grace::lead(self.ttl))
+            ));
+        }
+        self.lead = Some(lead);
+        Ok(())
+    }
+
     /// What is taken off the end of each lease.
     fn margin(&self) -> Duration {
         if self.has_markers() { self.promises.margin() } else { Duration::ZERO }
     }
 
+    /// How long votes are waited for by who does not wait for the lock, unless he says: until nodes vote again that
+    /// were all restarted, and somewhat longer.
+    fn votes_within(&self) -> Duration {
+        if let Some(within) = self.votes_within {
+            return within;
+        }
+        let quiet = if self.has_markers() {
+            self.promises.max_ttl.saturating_add(self.promises.margin())
+        } else {
+            Duration::ZERO
+        };
+        quiet.saturating_add(BESIDES_QUARANTINE).min(LONGEST_FOR_VOTES)
+    }
+
     /// Whether some of the nodes have to be told that they are new.
     pub(crate) fn has_markers(&self) -> bool {
-        let is_file = |url: &String| url.starts_with("sqlite:");
-        self.promises.dialect == Dialect::Strict && !self.urls.iter().all(is_file)
+        let has_marker = |url: &String| quorlock::node::has_marker(url);
+        self.promises.dialect == Dialect::Strict && self.urls.iter().any(has_marker)
     }
 
     /// A locker with these settings, yet to be connected.
@@ -272,7 +386,7 @@ impl Cluster {
             .nodes(&self.urls)
             .prefix(self.prefix.as_bytes())
             .ttl(self.ttl)
-            .loss_lead(grace::lead(self.ttl));
+            .loss_lead(self.lead());
         if let Some(limit) = self.node_limit {
             builder = builder.node_limit(limit);
         }
@@ -282,8 +396,23 @@ impl Cluster {
         self.promises.apply(builder)
     }
 
+    /// Connects to the nodes. What is said of single ones meanwhile stands in the error, if there is one.
     pub(crate) async fn connect(&self) -> Result<Locker, Error> {
+        let said = HeldBack::new();
+        let locker = self.builder().connect().await?;
+        said.let_go();
+        Ok(locker)
+    }
+
+    /// The same for another attempt: what there is to be said of single nodes was said before.
+    pub(crate) async fn connect_again(&self) -> Result<Locker, Error> {
+        let _unsaid = HeldBack::new();
         self.builder().connect().await
+    }
+
+    /// For looking at locks, however few nodes are there.
+    pub(crate) async fn connect_to_look(&self) -> Result<Locker, Error> {
+        self.builder().connect_to_look().await
     }
 }
 
@@ -297,8 +426,8 @@ fn named(nodes: &[String]) -> Result<Vec<NodeEntry>, Failed> {
         return Err(Failed::new(
             exit::MISUSE,
             "the list of nodes is empty; use --node redis://HOST, set QUORLOCK_NODES to a list with \
-             commas such as redis://a,redis://b,redis://c, or leave both away for a lock on this \
-             machine alone",
+             commas such as redis://a,redis://b,redis://c, or leave both away for a lock among the \
+             processes of this user on this machine",
         ));
     }
     Ok(nodes)
@@ -340,6 +469,16 @@ mod tests {
     }
 
     #[test]
+    fn votes_are_waited_for_until_nodes_that_were_restarted_vote_again() {
+        let votes = |options| run(&format!("quorlock run {options} x -- cmd")).votes_within;
+        assert_eq!(votes("-n --node redis://a"), Duration::from_millis(35_500));
+        assert_eq!(votes("-n --node redis://a --max-ttl 10s"), Duration::from_millis(15_500));
+        assert_eq!(votes("-n --node redis://a --max-ttl 1h"), Duration::from_secs(120));
+        assert_eq!(votes("-n --node redis://a --dialect redlock"), Duration::from_secs(5));
+        assert_eq!(votes("-n --node redis://a --votes-within 1h"), Duration::from_secs(3_600));
+    }
+
+    #[test]
     fn a_line_is_for_the_shell() {
         let run = run("quorlock run --node redis://a x -c true;false");
         assert_eq!(run.program, "sh");
@@ -354,6 +493,40 @@ mod tests {
         // What the strict dialect takes off the end has to be there.
         assert_eq!(ttl("--node redis://a --max-hold 4s"), Duration::from_millis(4_500));
         assert_eq!(ttl("--node redis://a --max-hold 1h"), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn how_long_before_the_end_a_command_is_told_follows_the_ttl_or_is_said() {
+        let lead = |options| run(&format!("quorlock run {options} x -- cmd")).cluster.lead();
+        assert_eq!(lead("--node sqlite:a --ttl 30s"), Duration::from_secs(5));
+        assert_eq!(lead("--node sqlite:a --ttl 30s --end-before 10s"), Duration::from_secs(10));
+        for (options, says) in [
+            ("--end-before 10s", "--end-before 10.0s does not fit into a TTL of 10.0s"),
+            ("--end-before 10s", "use 4.7s at the most, or a TTL of at least 21s"),
+            ("--end-before 20s --ttl 30s", "at least 41s (with a longer --max-ttl)"),
+            ("--end-before 1s", "is less than what it takes to end a command for certain"),
+            ("--end-before 3s --max-hold 4s", "does not fit into a TTL of 4.5s"),
+        ] {
+            let args = format!("quorlock run --node redis://a {options} x -- cmd");
+            let refusal = plan(&args).err().expect("a refusal");
+            assert_eq!(refusal.code, 78);
+            assert!(refusal.message.contains(says), "{options}: {}", refusal.message);
+        }
+    }
+
+    #[test]
+    fn the_line_for_new_nodes_has_what_was_said_here_and_no_password() {
+        let said = |options: &str| {
+            let cluster = run(&format!("quorlock run {options} x -- cmd")).cluster;
+            let node = |url: &String| NodeEntry { url: url.clone(), ..NodeEntry::default() };
+            let nodes: Vec<_> = cluster.urls.iter().map(node).collect();
+            init_line::of(&nodes, &cluster.prefix, cluster.promises.max_ttl, &cluster.origins)
+        };
+        assert_eq!(
+            said("--node redis://:secret@a,redis://u@b --prefix a*: --max-ttl 20s"),
+            "quorlock init --node redis://a,redis://u@b --prefix 'a*:' --max-ttl 20000ms"
+        );
+        assert_eq!(said("--node redis://a"), "quorlock init --node redis://a");
     }
 
     #[test]

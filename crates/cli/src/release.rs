@@ -17,7 +17,7 @@ use crate::token::{self, Secret};
 /// A lock to be given back.
 pub(crate) struct Release {
     cluster: Cluster,
-    name: OsString,
+    pub(crate) name: OsString,
     right: Right,
 }
 

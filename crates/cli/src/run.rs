@@ -12,6 +12,7 @@ use crate::grace::grace;
 use crate::group::Group;
 use crate::group_killer::KillAt;
 use crate::last_signal;
+use crate::new_servers;
 use crate::plan;
 use crate::reaper;
 use crate::signals::{Event, Signals, asks_to_end};
@@ -22,10 +23,12 @@ use crate::terminal::Terminal;
 
 /// Does it all, and returns the code to exit with.
 pub(crate) async fn run(plan: &plan::Run) -> Result<u8, Failed> {
+    // Before signals are taken in: Ctrl-C ends the question, and this process.
+    new_servers::offer(&plan.cluster).await?;
     let mut signals = Signals::listen().map_err(|error| {
         Failed::new(exit::OWN_FAILURE, format!("signals cannot be taken in: {error}"))
     })?;
-    let patience = Patience::new(plan.wait);
+    let patience = Patience::with_votes(plan.wait, plan.votes_within);
     let locker = select! {
         biased;
         signal = take::signalled(&mut signals) => return Ok(last_signal::end_by(signal)),
@@ -174,7 +177,11 @@ fn at_the_cap(plan: &plan::Run, guard: &Guard) -> Failed {
 /// Gives the lock back after the command has ended.
 async fn release(plan: &plan::Run, guard: Guard, end: End) -> Result<End, Failed> {
     match guard.release().await {
-        Ok(_) => Ok(end),
+        Ok(_) => {
+            let name = plan.name.display();
+            tracing::info!(lock = %name, "released the lock {name}");
+            Ok(end)
+        }
         // The last part of the command may have run beside another holder: that is no success.
         Err(error @ Error::Lost { .. }) => Err(Failed::new(
             exit::LOST,

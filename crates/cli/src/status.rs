@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use crate::duration::shown;
 use crate::exit::{self, Failed};
+use crate::init_line;
 use crate::note::{self, Who, printable_json};
 use crate::plan;
 use crate::stdout;
@@ -34,7 +35,7 @@ pub(crate) async fn status(plan: &plan::Status) -> Result<u8, Failed> {
             ended = watch(plan) => ended,
         };
     }
-    let locker = plan.cluster.connect().await?;
+    let locker = plan.cluster.connect_to_look().await?;
     let status = locker.inspect(plan.name.as_bytes()).await?;
     stdout::write(&text(plan, &status))?;
     let told = matches!(status.verdict(), Verdict::Held(_) | Verdict::Free | Verdict::Split);
@@ -43,7 +44,7 @@ pub(crate) async fn status(plan: &plan::Status) -> Result<u8, Failed> {
 
 /// Shows it again and again, until nobody reads it any more.
 async fn watch(plan: &plan::Status) -> Result<u8, Failed> {
-    let locker = plan.cluster.connect().await?;
+    let locker = plan.cluster.connect_to_look().await?;
     let redraws = !plan.json && io::stdout().is_terminal();
     loop {
         let status = locker.inspect(plan.name.as_bytes()).await?;
@@ -77,6 +78,8 @@ pub(crate) fn json(status: &Status) -> Value {
                 Err(_) => "failed",
             },
             "holder": record.map(|record| record.holder.to_string()),
+            "by": node.note.as_ref().and_then(Who::read).as_ref().map(Who::json),
+            "note": node.note.as_ref().filter(|note| Who::read(note).is_none()).map(|note| &note.text),
             "remaining_ms": millis(record.and_then(|record| record.remaining)),
             "waiting": node.waiters,
             "fence": record.and_then(|record| record.number),
@@ -142,20 +145,27 @@ fn table(status: &Status, now: SystemTime) -> String {
     if let Some(left) = status.quarantine() {
         let _ = writeln!(
             text,
-            "votes:   too few nodes cast one for another {}; wait, or run quorlock init if they are new",
-            shown(left)
+            "votes:   {}",
+            init_line::complete(format!(
+                "too few nodes cast one for another {}; wait, or run quorlock init --force if they are new",
+                shown(left)
+            ))
         );
     }
     if let Some(count @ 1..) = status.waiters() {
         let _ = writeln!(text, "waiting: {count}");
     }
+    // Who a majority has is named above. Without one, what each node knows is all there is.
+    let named_above = status.note().is_some();
     let width = status.nodes.iter().map(|node| node.node.chars().count()).max().unwrap_or(0);
     for node in &status.nodes {
         let said = match &node.record {
             Ok(None) => "free".to_owned(),
             Ok(Some(record)) => {
                 let left = record.remaining.map_or("for ever".to_owned(), shown);
-                format!("{}  {left}", record.holder)
+                let note = node.note.as_ref().filter(|_| !named_above);
+                let who = note.map(|note| format!("  {}", note::shown(note)));
+                format!("{}  {left}{}", record.holder, who.unwrap_or_default())
             }
             Err(failure) => failure.to_string(),
         };

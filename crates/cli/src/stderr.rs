@@ -2,21 +2,27 @@
 //!
 //! A thread of its own writes it. Stderr may be a pipe that nobody reads, and whoever writes to it
 //! then stands still: that must not be the thread that extends the lock.
+//!
+//! It is text for people, or with `--log json` one object in a line for programs.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SendError, Sender, channel};
+use std::sync::{LazyLock, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
+use serde_json::json;
 
+use crate::init_line;
+use crate::note::printable_json;
 use crate::terminal;
+use crate::time::utc_millis;
 
 /// Back to the start of the line, and nothing after it.
 const CLEAR: &str = "\r\x1b[K";
@@ -25,6 +31,50 @@ const CLEAR: &str = "\r\x1b[K";
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default().bold();
+
+/// How bad a message is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Level {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// Whether messages are for programs.
+static FOR_PROGRAMS: AtomicBool = AtomicBool::new(false);
+
+/// Writes one JSON object in a line for each message from now on.
+pub(crate) fn write_json() {
+    FOR_PROGRAMS.store(true, Ordering::Relaxed);
+}
+
+/// Whether messages are for programs.
+pub(crate) fn is_json() -> bool {
+    FOR_PROGRAMS.load(Ordering::Relaxed)
+}
+
+/// The lock that everything is about.
+static LOCK: OnceLock<String> = OnceLock::new();
+
+/// Everything that is said from now on is about this lock, unless it names another.
+pub(crate) fn is_about(lock: &std::ffi::OsStr) {
+    // There is one lock in a run of this program.
+    let _ = LOCK.set(lock.to_string_lossy().into_owned());
+}
 
 /// How long the end of the command waits for a reader of stderr.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
@@ -98,7 +148,7 @@ fn order(order: Order) {
 fn painted(style: Style, text: &str) -> String {
     static COLORFUL: LazyLock<bool> =
         LazyLock::new(|| AutoStream::choice(&io::stderr()) != ColorChoice::Never);
-    if *COLORFUL { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    if *COLORFUL && !is_json() { format!("{style}{text}{style:#}") } else { text.to_owned() }
 }
 
 /// A word that announces advice, for a message.
@@ -107,28 +157,46 @@ pub(crate) fn hint(word: &str) -> String {
 }
 
 /// In one piece, so that what the child writes at the same time does not cut it in two.
-fn tell(style: Style, start: &str, message: impl Display) {
+fn tell(level: Level, (style, start): (Style, &str), message: impl Display) {
+    if is_json() {
+        return log(level, None, None, message);
+    }
+    let message = init_line::complete(message.to_string());
     order(Order::Write(format!("{} {message}\n", painted(style, start))));
+}
+
+/// Says something to programs, with the lock and the node that it is about, if they are known.
+pub(crate) fn log(level: Level, lock: Option<&str>, node: Option<&str>, message: impl Display) {
+    let line = json!({
+        "time": utc_millis(SystemTime::now()),
+        "level": level.word(),
+        "message": init_line::complete(message.to_string()),
+        "lock": lock.or(LOCK.get().map(String::as_str)),
+        "node": node,
+    });
+    order(Order::Write(printable_json(&format!("{line}\n"))));
 }
 
 /// Says what is going on, with the name of the command before it.
 pub(crate) fn say(message: impl Display) {
-    tell(HINT, "quorlock:", message);
+    tell(Level::Info, (HINT, "quorlock:"), message);
 }
 
 /// Says something that may be nothing to worry about.
 pub(crate) fn warn(message: impl Display) {
-    tell(WARNING, "quorlock: warning:", message);
+    tell(Level::Warn, (WARNING, "quorlock: warning:"), message);
 }
 
 /// Says why there is no better result.
 pub(crate) fn fail(message: impl Display) {
-    tell(ERROR, "quorlock:", message);
+    tell(Level::Error, (ERROR, "quorlock:"), message);
 }
 
 /// Whether somebody may look at what [`show`] shows.
 pub(crate) fn shows_lines() -> bool {
-    io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+    !is_json()
+        && io::stderr().is_terminal()
+        && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// Whether a line may stand on the terminal.

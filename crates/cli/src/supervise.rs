@@ -234,8 +234,7 @@ impl Watch<'_> {
             // All of it: what ignores Ctrl-Z would go on, and the lock is not extended any more.
             self.group.send(Signal::STOP);
             self.check().await?;
-            let lead = grace::lead(self.plan.cluster.ttl);
-            let left = self.guard.remaining().saturating_sub(lead);
+            let left = self.guard.remaining().saturating_sub(self.plan.cluster.lead());
             let name = self.guard.name();
             say(format_args!(
                 "stopped; the lock {name} is kept for {}: go on before that, or the command is \
@@ -276,8 +275,9 @@ impl Watch<'_> {
 /// as old as it may become. `None` if the library's own notice is early enough.
 fn cap(plan: &plan::Run) -> Option<Duration> {
     let kill_after = plan.kill_after?;
-    let last_part = grace::lead(plan.cluster.ttl) / 2;
-    (kill_after > last_part).then(|| plan.max_hold?.checked_sub(kill_after + last_part)).flatten()
+    let last_part = grace::reserve(plan.cluster.ttl);
+    let told = plan.cluster.lead().saturating_sub(last_part);
+    (kill_after > told).then(|| plan.max_hold?.checked_sub(kill_after + last_part)).flatten()
 }
 
 async fn at(moment: Option<Instant>) {

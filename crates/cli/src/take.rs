@@ -13,13 +13,13 @@ use tokio::time::{sleep, timeout};
 
 use crate::duration::shown;
 use crate::exit::{self, Failed};
+use crate::grace;
 use crate::plan;
 use crate::processes;
 use crate::reaper;
 use crate::signals::{Event, Signals};
 use crate::stderr::{self, say};
 use crate::waiting;
-use crate::warnings;
 
 /// The pauses between two attempts to connect: short at first, for nodes that are just starting.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -30,11 +30,18 @@ pub(crate) struct Patience {
     began: Instant,
     /// `None` without end; zero is one attempt.
     wait: Option<Duration>,
+    /// How long to wait for votes that are missing, by who does not wait for the lock.
+    votes: Duration,
 }
 
 impl Patience {
     pub(crate) fn new(wait: Option<Duration>) -> Self {
-        Self { began: Instant::now(), wait }
+        Self { began: Instant::now(), wait, votes: Duration::ZERO }
+    }
+
+    /// The same, where who does not wait for the lock waits so long for votes.
+    pub(crate) fn with_votes(wait: Option<Duration>, votes: Duration) -> Self {
+        Self { votes, ..Self::new(wait) }
     }
 
     /// What is left of it; `None` without end.
@@ -47,8 +54,17 @@ impl Patience {
         self.wait.is_none_or(|wait| !wait.is_zero())
     }
 
+    /// What is left of it for nodes that cannot be reached, or cast no vote; `None` without end.
+    fn left_for_votes(&self) -> Option<Duration> {
+        if self.lasts() {
+            self.left()
+        } else {
+            Some(self.votes.saturating_sub(self.began.elapsed()))
+        }
+    }
+
     fn is_over(&self) -> bool {
-        self.left().is_some_and(|left| left.is_zero())
+        self.left_for_votes().is_some_and(|left| left.is_zero())
     }
 }
 
@@ -84,15 +100,18 @@ pub(crate) async fn connect(plan: &plan::Run, patience: &Patience) -> Result<Loc
     if patience.is_over() || !may_come(&last) {
         return Err(last.into());
     }
-    say(format_args!("{last}; trying again until they are there"));
-    // What there is to be said of each node was said.
-    warnings::hush(true);
+    match patience.left_for_votes() {
+        Some(left) if !patience.lasts() => {
+            say(format_args!("{last}; trying again for {} (--votes-within)", shown(left)));
+        }
+        _ => say(format_args!("{last}; trying again until they are there")),
+    }
     let connected = loop {
-        sleep(patience.left().map_or(pause, |left| left.min(pause))).await;
+        sleep(patience.left_for_votes().map_or(pause, |left| left.min(pause))).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
         // The last attempt is cut off when the time is over.
-        let attempt = plan.cluster.connect();
-        let attempt = match patience.left() {
+        let attempt = plan.cluster.connect_again();
+        let attempt = match patience.left_for_votes() {
             None => attempt.await,
             Some(left) => timeout(left, attempt).await.unwrap_or_else(|_| Err(last.clone())),
         };
@@ -102,7 +121,6 @@ pub(crate) async fn connect(plan: &plan::Run, patience: &Patience) -> Result<Loc
             Err(error) => last = error,
         }
     };
-    warnings::hush(false);
     connected.map_err(|error| {
         let failed = Failed::from(error);
         let message =
@@ -133,10 +151,12 @@ pub(crate) async fn lock(
 ) -> Result<Guard, Failed> {
     loop {
         // With less than a third it might be too late for the first extension. Of a TTL that is short
-        // beside what clocks may differ by, less than that can be had.
+        // beside what clocks may differ by, less than that can be had. One that is told early needs some more.
+        let least = (plan.cluster.ttl / 3).min(locker.validity() / 2);
+        let early = plan.cluster.lead().saturating_sub(grace::lead(plan.cluster.ttl));
         let mut lock = locker
             .lock(plan.name.as_bytes())
-            .at_least((plan.cluster.ttl / 3).min(locker.validity() / 2))
+            .at_least(least.saturating_add(early).min(locker.validity() * 3 / 4).max(least))
             .owner(owner)
             .note(&*plan.note);
         if let Some(longest) = plan.max_hold {
@@ -146,6 +166,9 @@ pub(crate) async fn lock(
             // Who was ready to wait is not told that he was not, though the nodes took it all.
             let least = wait.min(Duration::from_millis(1));
             lock = lock.wait(patience.left().unwrap_or_default().max(least));
+            if !patience.lasts() {
+                lock = lock.votes_within(patience.left_for_votes().unwrap_or_default());
+            }
         }
         match wait_for(lock, locker, &plan.name, patience).await {
             // A process that was stopped in the meantime may have it too late.
@@ -156,7 +179,7 @@ pub(crate) async fn lock(
     }
 }
 
-/// Takes a lock, and shows at a terminal how it stands meanwhile.
+/// Takes a lock, and shows at a terminal how it stands meanwhile, or logs it elsewhere.
 pub(crate) async fn wait_for(
     lock: Lock,
     locker: &Locker,
@@ -169,6 +192,11 @@ pub(crate) async fn wait_for(
         never = waiting::show(locker, name, patience.began), if patience.lasts() => match never {},
     };
     stderr::hide();
+    if let Ok(guard) = &taken {
+        let (name, waited) = (guard.name(), shown(patience.began.elapsed()));
+        let fence = guard.number().map_or_else(String::new, |number| format!(", fence {number}"));
+        tracing::info!(lock = %name, "got the lock {name} after {waited}{fence}");
+    }
     taken
 }
 

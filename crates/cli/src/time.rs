@@ -12,6 +12,12 @@ pub(crate) fn utc(at: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// The same with milliseconds, for logs: `2026-11-16T04:48:28.123Z`.
+pub(crate) fn utc_millis(at: SystemTime) -> String {
+    let millis = at.duration_since(UNIX_EPOCH).unwrap_or_default().subsec_millis();
+    utc(at).replace('Z', &format!(".{millis:03}Z"))
+}
+
 /// As people like to read it: `2026-11-16 04:48:28 UTC`.
 pub(crate) fn utc_for_people(at: SystemTime) -> String {
     utc(at).replace('T', " ").replace('Z', " UTC")
@@ -53,6 +59,7 @@ mod tests {
         }
         let at = UNIX_EPOCH + Duration::from_secs(1_794_804_508);
         assert_eq!(utc_for_people(at), "2026-11-16 04:48:28 UTC");
+        assert_eq!(utc_millis(at + Duration::from_millis(7)), "2026-11-16T04:48:28.007Z");
         assert_eq!(utc(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00Z");
     }
 }

@@ -1,4 +1,4 @@
-//! What is shown at a terminal while a lock is waited for.
+//! What is shown at a terminal, or logged elsewhere, while a lock is waited for.
 //!
 //! ```text
 //!   | 12.4s waiting for the lock nightly, held by anna@web-3, pid 4711, backup.sh, lease 8.3s, 2 waiting
@@ -23,16 +23,25 @@ use crate::stderr;
 /// Nothing is shown if it takes no longer than this, and then something new so often.
 const BEFORE_SHOWN: Duration = Duration::from_millis(300);
 const SHOWN_EVERY: Duration = Duration::from_millis(100);
+/// It is logged so often: not more, for looking costs the nodes something, and waiting nothing.
+const LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// The nodes are asked for the holder once in so many rounds of the spinner.
 const ROUNDS: usize = 3;
 
-/// Shows it, if somebody may look at a terminal. Never ends: whoever drops it calls
-/// [`stderr::hide`].
+/// Shows it, if somebody may look at a terminal, or logs it, if that is asked for (`QUORLOCK_LOG=info`). Never ends:
+/// whoever drops it calls [`stderr::hide`].
 pub(crate) async fn show(locker: &Locker, name: &OsStr, since: Instant) -> Infallible {
-    if !stderr::shows_lines() {
-        return pending().await;
-    }
     sleep(BEFORE_SHOWN).await;
+    if stderr::shows_lines() {
+        spin(locker, name, since).await
+    } else if tracing::enabled!(tracing::Level::INFO) {
+        log(locker, name, since).await
+    } else {
+        pending().await
+    }
+}
+
+async fn spin(locker: &Locker, name: &OsStr, since: Instant) -> Infallible {
     let shown_name = note::printable(&name.to_string_lossy());
     loop {
         let status = locker.inspect(name.as_bytes()).await.ok();
@@ -44,6 +53,19 @@ pub(crate) async fn show(locker: &Locker, name: &OsStr, since: Instant) -> Infal
             stderr::show(format!("{spinner} {waited} waiting for the lock {shown_name}{known}"));
             sleep(SHOWN_EVERY).await;
         }
+    }
+}
+
+async fn log(locker: &Locker, name: &OsStr, since: Instant) -> Infallible {
+    let name = name.as_bytes();
+    let mut still = String::new();
+    loop {
+        if let Ok(status) = locker.inspect(name).await {
+            let (name, known) = (&status.name, known(&status, Duration::ZERO));
+            tracing::info!(lock = %name, "waiting for the lock {name}{still}{known}");
+        }
+        sleep(LOGGED_EVERY).await;
+        still = format!(", for {} so far", shown(since.elapsed()));
     }
 }
 

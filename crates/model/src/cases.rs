@@ -71,6 +71,11 @@ fn holding(full: bool) -> Vec<Case> {
             Bounds { ticks: 4, extensions: 2, faults: 2, ..faulty },
         ),
         strict(
+            "winning back",
+            Bounds { ticks: 2, extensions: 1, wins_back: true, restored: false, ..faulty },
+            Bounds { ticks: 4, extensions: 2, wins_back: true, ..faulty },
+        ),
+        strict(
             "asking again",
             Bounds { ticks: 2, asks: 1, ..plain },
             Bounds { ticks: 3, asks: 1, extensions: 1, eager: NUMBERS_PER_TICK, ..faulty },
@@ -118,7 +123,7 @@ const HELD: Bounds = Bounds {
     ..DIRECTED
 };
 
-const WRONG: [Case; 13] = [
+const WRONG: [Case; 15] = [
     Case {
         name: "confirm without the owner check",
         variant: Variant::ConfirmWithoutOwner,
@@ -189,6 +194,18 @@ const WRONG: [Case; 13] = [
         name: "grant from the node's clock alone",
         variant: Variant::GrantFromClockAlone,
         bounds: Bounds { ticks: 2, rounds: 3, faults: 0, grants: true, losses: false, ..DIRECTED },
+        expected: Expected::Breaks(ONE_HOLDER),
+    },
+    Case {
+        name: "winning back in quarantine",
+        variant: Variant::WinBackInQuarantine,
+        bounds: Bounds { emptied: true, wins_back: true, ..HELD },
+        expected: Expected::Breaks(ONE_HOLDER),
+    },
+    Case {
+        name: "winning back what is another's",
+        variant: Variant::WinBackFromAnother,
+        bounds: Bounds { wins_back: true, emptied: true, ..HELD },
         expected: Expected::Breaks(ONE_HOLDER),
     },
     Case {

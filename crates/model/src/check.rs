@@ -26,6 +26,8 @@ const FORGOTTEN_WHILE_HELD: &str = "a node forgets while the lock is held";
 const HEALED: &str = "a record is healed";
 /// A node restarts from its disk with a record of an earlier time.
 const RESTORED: &str = "a record comes back from disk";
+/// An extension takes the lock anew on a node that has no record of it.
+const WON_BACK: &str = "a node is won back";
 /// A release passes the lock on.
 const PASSED_ON: &str = "a lock is passed on";
 
@@ -189,6 +191,11 @@ impl Setup {
         if bounds.syncs > 0 {
             all.push(Property::sometimes(RESTORED, |_, world: &World| {
                 world.events.contain(Events::RESTORED)
+            }));
+        }
+        if bounds.wins_back {
+            all.push(Property::sometimes(WON_BACK, |_, world: &World| {
+                world.events.contain(Events::WON_BACK)
             }));
         }
         if bounds.grants {

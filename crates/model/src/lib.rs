@@ -89,6 +89,10 @@
 //!   The fence becomes that number, and is confirmed anew. For votes of different times, too.
 //! - **The deadline counts from the votes of those nodes that the fence counts on.** A node that
 //!   confirms a fence, and whose grant was not heard of, counts from the first request of the round.
+//! - **An extension may win a node back** that votes and has no record of the lock, and counts it from that request, in
+//!   the same round. The number there need not be compared with the holder's, only never become lower: while the
+//!   holder's lease lasts nobody else can have had the lock. It must not do so in quarantine, or take what is
+//!   another's.
 //! - **Passing on is safe** with a record that counts from when the waiter's request was seen, if that
 //!   is later than the release, and a window that counts from when it was sent; and if a marker of
 //!   another run forbids it, and a new one empties the queue. A release need not look at the clock.

@@ -135,6 +135,8 @@ pub enum Answer {
     },
     /// The record was forgotten, and is there again.
     Healed,
+    /// The lock was nobody's here, and is the client's anew.
+    WonBack,
     /// The fence was taken in.
     Confirmed,
     /// The record is not the client's.
@@ -239,6 +241,14 @@ impl Memory {
             let fence = self.record.fence.max(fence);
             self.record = Record { owner: me, expiry, fence };
             return Answer::Healed;
+        }
+        let votes = !quarantined || setup.variant == Variant::WinBackInQuarantine;
+        let nobodys = free || setup.variant == Variant::WinBackFromAnother;
+        if setup.bounds.wins_back && votes && nobodys {
+            // The number may be above the holder's: somebody has tried in vain.
+            let fence = self.record.fence.max(fence);
+            self.record = Record { owner: me, expiry, fence };
+            return Answer::WonBack;
         }
         Answer::Refused
     }

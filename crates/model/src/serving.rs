@@ -34,6 +34,7 @@ impl World {
             }
             Request::Extend { sent, fence, heal, informed } => {
                 let answer = memory.extend(setup, client, (fence, heal, informed), clock);
+                self.early_vote |= answer == Answer::WonBack && clock < forgotten;
                 let news = *memory != before || self.tells(client, node, heard, answer);
                 if heard {
                     self.hear_extension(setup, client, node, sent, answer);
@@ -155,12 +156,16 @@ impl World {
             Answer::Extended { quarantined } => {
                 !quarantined || unbroken || setup.variant == Variant::LateExtension
             }
+            // It counts from this request, like a vote.
+            Answer::WonBack => true,
             Answer::Healed => unbroken || setup.variant == Variant::UnguardedHeal,
             _ => false,
         };
         if counts {
-            if answer == Answer::Healed {
-                self.events.add(Events::HEALED);
+            match answer {
+                Answer::Healed => self.events.add(Events::HEALED),
+                Answer::WonBack => self.events.add(Events::WON_BACK),
+                _ => {}
             }
             side.counted = extending == Some(sent);
             side.lease = side.lease.max(sent + setup.belief());

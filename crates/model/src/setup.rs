@@ -57,6 +57,10 @@ pub enum Variant {
     GrantFromClockAlone,
     /// A release passes the lock on in quarantine too.
     GrantInQuarantine,
+    /// An extension wins a node back that is in quarantine.
+    WinBackInQuarantine,
+    /// An extension wins a node back whose record is another's.
+    WinBackFromAnother,
 }
 
 /// How far a check goes.
@@ -99,6 +103,8 @@ pub struct Bounds {
     /// A node that is asked for a lock that another has remembers it, and a release passes the lock
     /// on to whoever was remembered.
     pub grants: bool,
+    /// An extension takes the lock anew on nodes that vote and have no record of it.
+    pub wins_back: bool,
 }
 
 impl Bounds {
@@ -121,6 +127,7 @@ impl Bounds {
         losses: true,
         held_at_start: false,
         grants: false,
+        wins_back: false,
     };
 }
 

@@ -56,6 +56,8 @@ impl Events {
     pub const RESTORED: Self = Self(32);
     /// A release passes the lock on to whoever waits.
     pub const PASSED_ON: Self = Self(64);
+    /// A node is won back.
+    pub const WON_BACK: Self = Self(128);
 
     /// Whether `event` is among them.
     #[must_use]

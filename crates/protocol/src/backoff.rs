@@ -39,6 +39,18 @@ impl Backoff {
     }
 }
 
+/// The longest rest while nodes cast no vote: somebody may say meanwhile that they are new.
+const LONGEST_QUIET: Duration = Duration::from_secs(5);
+/// The rest while nobody knows how long that is, since a node is waited for.
+const UNKNOWN_QUIET: Duration = Duration::from_secs(3);
+
+/// For how long nodes are not asked again which have said that no majority of them votes for `left`. Zero says
+/// that nobody knows how long.
+#[must_use]
+pub fn rest_in_quarantine(left: Duration) -> Duration {
+    if left.is_zero() { UNKNOWN_QUIET } else { left.min(LONGEST_QUIET) }
+}
+
 /// `random / 2⁶⁴` of `spread`.
 fn share(spread: Duration, random: u64) -> Duration {
     let nanos = (spread.as_nanos().min(u128::from(u64::MAX)) * u128::from(random)) >> 64;

@@ -2,9 +2,10 @@
 
 use alloc::boxed::Box;
 use core::iter::repeat_n;
+use core::num::NonZero;
 use core::time::Duration;
 
-use crate::stand::{Micros, Stand};
+use crate::stand::{Micros, Notes, Stand};
 use crate::{MAX_NODES, Moment, NodeSet, Number, Numbers, Quorum, Terms};
 
 /// A node forgets a queue that nobody has asked after for three leases, or three seconds. Whoever
@@ -24,7 +25,8 @@ const LAST_OFFER: u32 = 4;
 ///      ▲             │
 ///      │             ├─ a majority granted ───────────────▶ Won, if it lasts long enough
 ///      │             ├─ numbers differ ─▶ ask those below with the highest: all sort alike
-///      │             ├─ a minority granted ─▶ yield it to whoever stands before us there,
+///      │             ├─ a minority granted ─▶ if one other has a majority: give it back
+///      │             │                        otherwise yield it to whoever stands before us there,
 ///      │             │                        now and then again while nothing comes of it
 ///      │             └─ otherwise rest: until word of a grant, or T
 ///      └──────────────────────────────────────┘
@@ -40,6 +42,16 @@ const LAST_OFFER: u32 = 4;
 ///
 /// From the moment a record is offered to others (*yielded*) it does not count, until the node has
 /// answered that request or a later one.
+///
+/// # Whoever waits behind a holder keeps no node from it
+///
+/// A node that comes back is free, and goes to whoever asks first. While one other holds the lock on a
+/// majority of the nodes, such a record is of no use to a candidate: it gets the lock from that majority,
+/// passed on or at the end of its records. But the holder needs it, to lose another node later. So it is given
+/// back at once, for the holder's next extension.
+///
+/// A release may run late, or twice. So what is given back is the *token*, on all nodes: the candidate goes on with
+/// another one, at the same place in their queues.
 #[derive(Debug, Clone)]
 pub struct Candidacy {
     nodes: Box<[Stand]>,
@@ -88,6 +100,8 @@ pub struct Queueing {
     pub free_at: Option<Moment>,
     /// Whether the node will send word of a grant.
     pub told: bool,
+    /// Who has the record, by some digest; `None` if that is not known.
+    pub holder: Option<NonZero<u32>>,
 }
 
 /// What to do next.
@@ -108,6 +122,9 @@ pub enum Step {
         /// Whether to give up what they have granted to whoever stands before us.
         yielding: bool,
     },
+    /// Another holds the lock on a majority, and these nodes have granted it to us: release the token on all nodes, and
+    /// [start over](Candidacy::start_over) with another one on all but these.
+    GiveBack(NodeSet),
     /// Answers are still to come.
     Pending,
     /// Ask all nodes then, unless word of a grant comes before.
@@ -181,12 +198,22 @@ impl Candidacy {
         if sent < grant.yielded_at {
             return;
         }
-        if *stand == Stand::Granted {
+        let before = core::mem::replace(stand, Stand::Granted);
+        if before == Stand::Granted {
             grant.since = grant.since.max(sent);
             grant.number = grant.number.max(number);
         } else {
-            *stand = Stand::Granted;
             (grant.since, grant.number) = (sent, number);
+        }
+        // Whoever had it there has let go of it, and so of the others.
+        if let Stand::Queued { notes: gone, .. } = before {
+            for stand in &mut self.nodes {
+                if let Stand::Queued { notes, .. } = stand
+                    && notes.holder() == gone.holder()
+                {
+                    *notes = notes.without_holder();
+                }
+            }
         }
     }
 
@@ -212,12 +239,12 @@ impl Candidacy {
 
     /// `node` says to our request of `sent` that another has the record.
     pub fn queued(&mut self, node: usize, sent: Moment, queueing: Queueing) {
-        let Queueing { number, free_at, told } = queueing;
+        let Queueing { number, free_at, told, holder } = queueing;
         if number > self.number {
             self.number = number;
             for stand in &mut self.nodes {
-                if let Stand::Queued { below, .. } = stand {
-                    *below = true;
+                if let Stand::Queued { notes, .. } = stand {
+                    *notes = notes.below();
                 }
             }
         }
@@ -230,8 +257,30 @@ impl Candidacy {
         }
         if let Some(stand) = self.nodes.get_mut(node) {
             let free_at = free_at.map_or(Micros::NEVER, Micros::at_or_after);
-            *stand = Stand::Queued { free_at, told, below: number < self.number };
+            let notes = Notes::new(number < self.number, holder);
+            *stand = Stand::Queued { free_at, told, notes };
         }
+    }
+
+    /// Whether one other holds the lock on a majority of the nodes, as far as is known at `now`.
+    #[must_use]
+    pub fn is_taken(&self, now: Moment) -> bool {
+        let holder = |stand: &Stand| match stand {
+            Stand::Queued { free_at, notes, .. } if free_at.moment() > now => notes.holder(),
+            _ => None,
+        };
+        let enough = self.quorum().enough();
+        self.nodes.iter().filter_map(holder).any(|one| {
+            self.nodes.iter().filter(|stand| holder(stand) == Some(one)).count() >= enough
+        })
+    }
+
+    /// The token is being released on all nodes, and requests from now on carry another one. What nodes say to any
+    /// request before is not to be taken in any more.
+    pub fn start_over(&mut self) {
+        self.nodes.fill(Stand::Unknown);
+        self.pending = NodeSet::EMPTY;
+        self.grants = None;
     }
 
     /// `node` has answered, or is not waited for any longer.
@@ -287,6 +336,9 @@ impl Candidacy {
             return Step::Pending;
         }
         let granted = self.granted_nodes();
+        if !granted.is_empty() && self.is_taken(now) {
+            return Step::GiveBack(granted);
+        }
         let below = self.below();
         if !below.is_empty() {
             return Step::Ask { nodes: below, yielding: false };
@@ -379,7 +431,7 @@ impl Candidacy {
 
     /// The nodes where our ticket has a lower number than elsewhere.
     fn below(&self) -> NodeSet {
-        self.those(|stand| matches!(stand, Stand::Queued { below: true, .. }))
+        self.those(|stand| matches!(stand, Stand::Queued { notes, .. } if notes.is_below()))
     }
 
     fn those(&self, which: impl Fn(Stand) -> bool) -> NodeSet {

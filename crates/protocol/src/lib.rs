@@ -12,7 +12,9 @@
 //!  Terms  ── how long a lease may be believed      Lease ── Held, Renewed, Unknown, Lost
 //!  Caps   ── how much of it one holder may have    Upkeep ── when to extend it, when to tell
 //!  LeaseClock ─ the time that leases are counted by, where two clocks decide
+//!  Untimely ─ late, or a clock that is off?         Restore ─ which nodes an extension may win back
 //!  Candidacy ─ in the queues of all nodes, until a majority grants it
+//!  Patience ─ how long a node may be silent     Window ─ how many calls may be on their way to it
 //!  Turns ─ how often it changes hands without them      Backoff ─ how long to wait before a retry
 //! ```
 //!
@@ -38,16 +40,20 @@ mod membership;
 mod moment;
 mod node_set;
 mod number;
+mod patience;
 mod quorum;
 mod release;
+mod restore;
 mod stand;
 mod tally;
 mod terms;
 mod turns;
+mod untimely;
 mod upkeep;
+mod window;
 
 pub use acquire::{Acquire, AcquireOutcome, Defeat};
-pub use backoff::Backoff;
+pub use backoff::{Backoff, rest_in_quarantine};
 pub use candidacy::{Candidacy, Queueing, Step};
 pub use caps::{Cap, Caps};
 pub use confirm::Confirm;
@@ -58,9 +64,13 @@ pub use membership::{Carries, MembershipStep, next_membership_step};
 pub use moment::Moment;
 pub use node_set::NodeSet;
 pub use number::{MOST_AHEAD_US, NUMBERS_END, Number, Numbers, Proposal, plausible};
+pub use patience::Patience;
 pub use quorum::{MAX_NODES, Quorum};
 pub use release::{Release, ReleaseOutcome};
+pub use restore::Restore;
 pub use tally::{Tally, Vote};
 pub use terms::{Drift, Terms};
 pub use turns::Turns;
+pub use untimely::Untimely;
 pub use upkeep::{Duty, Upkeep};
+pub use window::Window;

@@ -160,6 +160,7 @@ mod tests {
 
     #[test]
     fn a_number_is_plausible_up_to_a_day_ahead_and_while_it_can_grow() {
+        assert_eq!(MOST_AHEAD_US, 86_400_000_000, "the nodes have the same");
         let now = 1_790_000_000_000_000;
         for (number, is) in [
             (0, true),

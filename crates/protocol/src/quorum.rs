@@ -1,5 +1,7 @@
 //! The two thresholds of a vote.
 
+use core::time::Duration;
+
 /// The largest number of nodes a lock can be spread over.
 pub const MAX_NODES: usize = 63;
 
@@ -53,6 +55,16 @@ impl Quorum {
         self.nodes - self.enough() + 1
     }
 
+    /// When a majority can vote at the earliest, where `left` says for how long each of those that cast no vote
+    /// will not. Of all others nothing is known that keeps them from it. Zero if those are enough.
+    #[must_use]
+    pub fn votes_in(self, left: &mut [Duration]) -> Duration {
+        let others = self.nodes.saturating_sub(left.len());
+        let missing = self.enough().saturating_sub(others);
+        left.sort_unstable();
+        missing.checked_sub(1).and_then(|last| left.get(last)).copied().unwrap_or_default()
+    }
+
     /// How many nodes may fail while locks can still be taken.
     #[must_use]
     pub const fn may_fail(self) -> usize {
@@ -75,6 +87,21 @@ mod tests {
         }
         assert_eq!(Quorum::of(0), None);
         assert_eq!(Quorum::of(MAX_NODES + 1), None);
+    }
+
+    #[test]
+    fn votes_are_had_when_the_last_one_that_is_needed_is_cast() {
+        let votes_in = |nodes: usize, seconds: &[u64]| {
+            let mut left: Vec<_> = seconds.iter().copied().map(Duration::from_secs).collect();
+            Quorum::of(nodes).unwrap().votes_in(&mut left).as_secs()
+        };
+        assert_eq!(votes_in(3, &[]), 0);
+        assert_eq!(votes_in(3, &[9]), 0, "two others may vote");
+        assert_eq!(votes_in(3, &[9, 5]), 5, "one other, and the first of these");
+        assert_eq!(votes_in(3, &[9, 5, 7]), 7);
+        assert_eq!(votes_in(4, &[9, 5]), 5);
+        assert_eq!(votes_in(5, &[9, 5, 7, 0]), 5);
+        assert_eq!(votes_in(1, &[3]), 3);
     }
 
     #[test]

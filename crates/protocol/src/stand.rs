@@ -1,5 +1,7 @@
 //! How a candidate stands on one node.
 
+use core::num::NonZero;
+
 use crate::Moment;
 
 /// What is known of one node, in eight bytes: each waiter has it for each node.
@@ -9,8 +11,38 @@ pub(crate) enum Stand {
     Unknown,
     /// The record there is ours.
     Granted,
-    /// Another has it. Our ticket may stand below those that we have elsewhere.
-    Queued { free_at: Micros, told: bool, below: bool },
+    /// Another has it.
+    Queued { free_at: Micros, told: bool, notes: Notes },
+}
+
+/// What else is known of a node where another has the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Notes(u8);
+
+impl Notes {
+    /// Our ticket may stand below those that we have elsewhere. Of who has the record some bits are kept: two
+    /// holders seldom look alike, and it does no harm if they do.
+    pub(crate) fn new(below: bool, holder: Option<NonZero<u32>>) -> Self {
+        let holder = holder.map_or(0, |holder| (holder.get() % 127) as u8 + 1);
+        Self(holder << 1 | u8::from(below))
+    }
+
+    pub(crate) const fn is_below(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// Some bits of who has the record, if that is known.
+    pub(crate) const fn holder(self) -> Option<NonZero<u8>> {
+        NonZero::new(self.0 >> 1)
+    }
+
+    pub(crate) const fn below(self) -> Self {
+        Self(self.0 | 1)
+    }
+
+    pub(crate) const fn without_holder(self) -> Self {
+        Self(self.0 & 1)
+    }
 }
 
 /// A moment, rounded up to a microsecond: good enough to know when to ask again. What is nine years

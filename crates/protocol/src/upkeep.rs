@@ -13,6 +13,9 @@ use crate::{Lease, LeaseState, LossReason, Moment, Terms};
 ///     │                   └─ confirmed: all of this moves on           │
 /// ```
 ///
+/// Towards the end attempts come closer together, each after a quarter of what is left: nodes that answer
+/// again shortly before it are asked in time.
+///
 /// Every look says when the next one is due, so that whoever calls needs one timer and remembers
 /// nothing but the moment of the last attempt. A look that comes early changes nothing, and one that
 /// comes late finds what was due.
@@ -20,8 +23,9 @@ use crate::{Lease, LeaseState, LossReason, Moment, Terms};
 pub struct Upkeep {
     /// From the sending of the extension that was confirmed last to the next; `None` never.
     every: Option<Duration>,
-    /// From one attempt to the next.
+    /// From one attempt to the next, at the most and at the least.
     retry: Duration,
+    round: Duration,
     lead: Duration,
     validity: Duration,
 }
@@ -47,6 +51,10 @@ pub enum Duty {
 const RENEW_SHARE: u32 = 3;
 /// One that failed is repeated after this share.
 const RETRY_SHARE: u32 = 12;
+/// But not after more than this share of what is left.
+const LAST_SHARE: u32 = 4;
+/// Many leases that began together are extended apart, each by up to this share earlier.
+const SPREAD_SHARE: u32 = 8;
 
 impl Upkeep {
     /// Extends a lease on these terms while a round may take as long as `round`, and tells of its
@@ -59,13 +67,21 @@ impl Upkeep {
         let validity = terms.validity();
         let every = (terms.ttl / RENEW_SHARE).min(validity.saturating_sub(lead) / 2);
         let retry = (terms.ttl / RETRY_SHARE).max(round);
-        Self { every: Some(every), retry, lead, validity }
+        Self { every: Some(every), retry, round, lead, validity }
+    }
+
+    /// The same for one of many leases, by a number of its own: its extensions come a little earlier, by up to an
+    /// eighth. Leases that began at the same moment would otherwise be extended at the same moment for ever.
+    #[must_use]
+    pub fn spread(self, number: u8) -> Self {
+        let earlier = |every: Duration| every / SPREAD_SHARE * u32::from(number) / 256;
+        Self { every: self.every.map(|every| every.saturating_sub(earlier(every))), ..self }
     }
 
     /// Extends nothing, and tells of the loss by `lead` before the end.
     #[must_use]
     pub fn fixed(terms: &Terms, lead: Duration) -> Self {
-        Self { every: None, retry: terms.ttl, lead, validity: terms.validity() }
+        Self { every: None, retry: terms.ttl, round: terms.ttl, lead, validity: terms.validity() }
     }
 
     /// What is to be done at `now` about a lease that was last tried to be extended at `tried`, which
@@ -85,7 +101,7 @@ impl Upkeep {
         let told = end.before(self.lead);
         let last = if now < told { told } else { end };
         match self.renewal(lease, tried) {
-            Some(due) if due <= now => Duty::Renew { again: last.min(now.after(self.retry)) },
+            Some(due) if due <= now => Duty::Renew { again: last.min(self.next_try(now, last)) },
             Some(due) => Duty::Wait { until: last.min(due) },
             None => Duty::Wait { until: last },
         }
@@ -104,7 +120,19 @@ impl Upkeep {
         if lease.capped().is_some() {
             return None;
         }
-        let due = lease.valid_until().before(self.validity.saturating_sub(self.every?));
-        Some(if tried == Moment::default() { due } else { due.max(tried.after(self.retry)) })
+        let end = lease.valid_until();
+        let due = end.before(self.validity.saturating_sub(self.every?));
+        if tried == Moment::default() {
+            return Some(due);
+        }
+        let told = end.before(self.lead);
+        let last = if tried < told { told } else { end };
+        Some(due.max(self.next_try(tried, last)))
+    }
+
+    /// When to try again after an attempt at `tried`, of a lease that is of use until `last`.
+    fn next_try(&self, tried: Moment, last: Moment) -> Moment {
+        let left = last.since(tried);
+        tried.after(self.retry.min((left / LAST_SHARE).max(self.round)))
     }
 }

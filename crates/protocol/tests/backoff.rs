@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use quorlock_protocol::{Backoff, Defeat};
+use quorlock_protocol::{Backoff, Defeat, rest_in_quarantine};
 
 const BACKOFF: Backoff = Backoff { longest: Duration::from_millis(200) };
 
@@ -38,4 +38,12 @@ fn the_random_bits_spread_the_delay_and_further_attempts_widen_it() {
     assert!(delay(1, u64::MAX / 2) > Duration::from_millis(3));
     assert!(delay(3, u64::MAX) > 3 * delay(1, u64::MAX));
     assert_eq!(delay(u32::MAX, u64::MAX).as_millis(), 199);
+}
+
+#[test]
+fn whoever_waits_in_quarantine_asks_less_than_once_in_a_second() {
+    let rest = |ms| rest_in_quarantine(Duration::from_millis(ms)).as_millis();
+    assert_eq!(rest(30_500), 5_000, "somebody may end it before");
+    assert_eq!(rest(400), 400);
+    assert_eq!(rest(0), 3_000, "nobody knows");
 }

@@ -134,3 +134,21 @@ fn clocks_that_show_anything_do_not_overflow() {
         assert!(clock.step(boot, wall_ns) >= boot);
     }
 }
+
+/// While nobody sets a clock one reading is enough, with every use of a lock.
+#[test]
+fn clocks_that_nobody_has_set_are_read_once() {
+    let mut machine = Machine::new();
+    machine.set(6_000_000_000);
+    let gained = machine.now().since(Moment::from_nanos(BOOT_NS));
+    assert_eq!(gained, ms(6_000));
+    machine.pass(3_000_000_000);
+    let boot = Moment::from_nanos(machine.boot_ns);
+    let grain_ns = LeaseClock::GRAIN.as_nanos() as u64;
+    let at = |wall_ns| machine.clock.at(boot, wall_ns);
+    for wall_ns in [machine.wall_ns, machine.wall_ns - grain_ns, machine.wall_ns + grain_ns] {
+        assert_eq!(at(wall_ns), Some(boot.after(gained)));
+    }
+    assert_eq!(at(machine.wall_ns - grain_ns - 1), None);
+    assert_eq!(at(machine.wall_ns + grain_ns + 1), None);
+}

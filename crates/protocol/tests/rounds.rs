@@ -309,3 +309,17 @@ fn a_release_remembers_how_it_ended() {
     round.vote(2, Vote::No);
     assert_eq!(round.outcome(), Some(ReleaseOutcome::Released), "later answers change nothing");
 }
+
+/// One that ends in the moment in which it is won, or has no more left than was asked for, is none.
+#[test]
+fn a_win_has_more_left_than_the_least_to_the_nanosecond() {
+    let (quorum, terms, nanosecond) =
+        (Quorum::of(1).unwrap(), terms(1_000), Duration::from_nanos(1));
+    for least in [Duration::ZERO, Duration::from_millis(10)] {
+        let last = terms.valid_until(SENT).before(least);
+        let outcome = |now| Acquire::new(quorum, &terms, SENT, least).vote(0, Vote::Yes, || now);
+        assert_eq!(outcome(last), Some(AcquireOutcome::Lost(Defeat::TooLate)), "{least:?}");
+        let won = outcome(last.before(nanosecond));
+        assert!(matches!(won, Some(AcquireOutcome::Won { .. })), "{least:?}");
+    }
+}

@@ -88,9 +88,29 @@ proptest! {
         prop_assert_eq!(world.now, world.lease.valid_until().before(lead), "told at the lead");
         for pair in world.sent.windows(2) {
             let apart = pair[1].since(pair[0]);
-            prop_assert!(apart >= (ttl / 12).max(round), "{apart:?}");
+            prop_assert!(apart >= round, "{apart:?}");
         }
         prop_assert!(!world.sent.is_empty(), "it was never tried");
+    }
+
+    #[test]
+    fn nodes_that_answer_again_shortly_before_the_end_are_asked_in_time(
+        ttl_ms in 200..60_000u64,
+        lead_share in 0..50u32,
+        round_share in 20..200u32,
+        back_share in 0..1_000u32,
+    ) {
+        let ttl = ms(ttl_ms);
+        let (lead, round) = (ttl * lead_share / 100, ttl / round_share);
+        let terms = terms(ttl);
+        let mut world = World::new(terms, Upkeep::renewing(&terms, round, lead), Caps::NONE);
+        prop_assert_eq!(world.live(&[false; 1_000]), Some(LossReason::Expired));
+        let (first, last) = (world.sent[0], world.now);
+        let latest = last.before(2 * round);
+        prop_assume!(first < latest);
+        let back = first.after(latest.since(first) * back_share / 1_000);
+        let in_time = |sent: &&Moment| **sent >= back && **sent <= last.before(round);
+        prop_assert!(world.sent.iter().any(|sent| in_time(&sent)), "{back:?} of {:?}", world.sent);
     }
 
     #[test]
@@ -146,7 +166,10 @@ proptest! {
             Duty::Over(reason) => prop_assert!(over && reason == LossReason::Expired),
             Duty::Renew { again } => {
                 prop_assert!(!over && now_ms >= 3_000);
-                prop_assert!(tried_ms == 0 || now >= tried.after(ms(750)));
+                // Closer together towards the end.
+                let left = if tried < end.before(lead) { end.before(lead) } else { end };
+                let apart = ms(750).min((left.since(tried) / 4).max(ms(50)));
+                prop_assert!(tried_ms == 0 || now >= tried.after(apart));
                 prop_assert!(again > now && again <= end);
             }
             Duty::Wait { until } => {
@@ -229,4 +252,18 @@ fn a_look_in_the_moment_of_telling_says_when_to_look_again() {
     let look = |now| fixed.duty(&mut Lease::new(at(30)), Moment::default(), false, now);
     assert_eq!(look(at(27)), Duty::Wait { until: at(28) });
     assert_eq!(look(at(28)), Duty::Wait { until: at(30) });
+}
+
+/// Leases that began at the same moment are extended at moments of their own, and none of them later than alone.
+#[test]
+fn leases_that_began_together_are_extended_apart() {
+    let terms = terms(ms(12_000));
+    let alone = Upkeep::renewing(&terms, ms(50), ms(600));
+    let first = |upkeep: Upkeep| upkeep.first_look(&Lease::new(terms.valid_until(at(0))));
+    assert_eq!((first(alone), first(alone.spread(0))), (at(4_000), at(4_000)));
+    let apart: Vec<_> = (0..=255).map(|number| first(alone.spread(number))).collect();
+    assert!(apart.is_sorted_by(|earlier, later| earlier > later), "{apart:?}");
+    assert!(apart[255] > at(3_500) && apart[255] < at(3_510), "{:?}", apart[255]);
+    let fixed = Upkeep::fixed(&terms, ms(600));
+    assert_eq!(first(fixed.spread(255)), first(fixed));
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use crate::drive::Settling;
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::examine::{self, Checkup};
 use crate::forget;
+use crate::gate::Gate;
 use crate::init::{self, NodeInit};
 use crate::lease_clock::LeaseClock;
 use crate::line::Lines;
@@ -67,8 +68,9 @@ impl Builder {
         self
     }
 
-    /// How long a round waits for a node. Default: 50 ms, or a twentieth of the TTL if that is
-    /// less.
+    /// How long a node may be silent before nobody waits for it any longer. Silence counts from its last reply,
+    /// and one that has lately taken longer to answer may be silent for twice as long as that. Default: 200 ms,
+    /// or a twentieth of the TTL if that is less.
     pub fn node_limit(mut self, limit: Duration) -> Self {
         self.node_limit = Some(limit);
         self
@@ -174,8 +176,8 @@ impl Builder {
     }
 
     /// Checks the settings, connects to the nodes, and returns as soon as a majority is ready and
-    /// the others have had a moment to be. Nodes that are not ready are tried again and again in
-    /// the background.
+    /// the others have had as long again. Nodes that are not ready join when they are: what is asked of them
+    /// waits for a moment, and then goes on without them. They are tried again and again in the background.
     ///
     /// # Errors
     /// - [`Error::Misuse`]: settings that do not fit together, a URL that cannot be read, or one
@@ -187,7 +189,37 @@ impl Builder {
     ///
     /// # Cancel safety
     /// Dropping it closes the connections again.
-    pub async fn connect(mut self) -> Result<Locker, Error> {
+    pub async fn connect(self) -> Result<Locker, Error> {
+        let core = self.open()?;
+        check_ready(&core, &wait_ready(&core, None).await)?;
+        Ok(begin(core).await)
+    }
+
+    /// Connects as [`connect`](Self::connect) does, and returns though fewer than a majority of the nodes can be
+    /// used: to look at locks in an outage, with [`Locker::inspect`] and [`Locker::list_known`]. Waits for all
+    /// nodes first, for as long as [`connect_limit`](Self::connect_limit), or a quarter of that once a majority is
+    /// ready.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`]: settings that do not fit together, a URL that cannot be read, or one server
+    /// behind two URLs.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, unless [`runtime`](Self::runtime) was given.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections again.
+    pub async fn connect_to_look(self) -> Result<Locker, Error> {
+        let core = self.open()?;
+        let limit = core.settings.connect_limit / 4;
+        match check_ready(&core, &wait_ready(&core, Some(limit)).await) {
+            Ok(()) | Err(Error::NoQuorum { .. }) => Ok(begin(core).await),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks the settings, and begins to connect to the nodes.
+    fn open(mut self) -> Result<Arc<Core>, Error> {
         let quorum = self.complete()?;
         if let Some(warning) = Settings::warning_for(quorum) {
             tracing::warn!("{warning}");
@@ -219,6 +251,8 @@ impl Builder {
             clock,
             closed: AtomicBool::new(false),
             releases: Pending::default(),
+            gate: Gate::default(),
+            lots: AtomicU8::new(0),
             lines: Lines::default(),
             waiters: Waiters::default(),
             client,
@@ -232,12 +266,7 @@ impl Builder {
         for (index, node) in core.nodes.iter().enumerate() {
             node.listen(client, index, Weak::clone(&inbox));
         }
-        check_ready(&core, &wait_ready(&core).await)?;
-        if core.settling.is_under_way() {
-            // So that the first lock finds nodes that vote, if anything can be done for that at once.
-            core.settle().await;
-        }
-        Ok(Locker::new(core))
+        Ok(core)
     }
 
     /// Looks the nodes over instead of connecting to them for good: what they are, what is wrong
@@ -409,13 +438,23 @@ impl Builder {
     }
 }
 
+async fn begin(core: Arc<Core>) -> Locker {
+    if core.settling.is_under_way() {
+        // So that the first lock finds nodes that vote, if anything can be done for that at once.
+        core.settle().await;
+    }
+    Locker::new(core)
+}
+
 /// How each node's first attempt to connect ended; `None` if it still goes on.
 type Readiness = Vec<Option<Result<(), Failure>>>;
 
-async fn wait_ready(core: &Core) -> Readiness {
+/// Once a majority is ready, the others have so long to be. Without that they have as long again as the majority took.
+async fn wait_ready(core: &Core, others: Option<Duration>) -> Readiness {
     let mut waiting: Vec<_> = core.nodes.iter().map(|node| node.ready()).collect();
     let mut ready: Readiness = vec![None; waiting.len()];
     let mut end = core.runtime.sleep(core.settings.connect_limit);
+    let began = core.runtime.now();
     let mut majority = false;
     poll_fn(|cx| {
         for (slot, future) in ready.iter_mut().zip(&mut waiting) {
@@ -431,7 +470,12 @@ async fn wait_ready(core: &Core) -> Readiness {
         let count = ready.iter().filter(|slot| matches!(slot, Some(Ok(())))).count();
         if !majority && count >= core.quorum.enough() {
             majority = true;
-            end = core.runtime.sleep(core.settings.node_limit);
+            // To bring nodes to vote takes all of them. Otherwise those that are as fast as the others have
+            // come by then, and one that hangs costs nothing.
+            let limit = core.settings.node_limit;
+            let took = core.runtime.now().since(began).min(limit);
+            let settling = core.settling.is_under_way().then_some(limit);
+            end = core.runtime.sleep(others.or(settling).unwrap_or(took));
         }
         end.as_mut().poll(cx)
     })

@@ -1,7 +1,7 @@
 //! What every round, guard and locker shares.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,9 +9,12 @@ use tokio::sync::Notify;
 
 use crate::abstaining::Told;
 use crate::drive::Settling;
+use crate::gate::Gate;
 use crate::lease_clock::LeaseClock;
 use crate::line::Lines;
-use crate::node::{Answer, Call, ClientId, Failure, Members, Node, Round, Secrets};
+use crate::node::{
+    Answer, Call, ClientId, Failure, FailureKind, Members, Node, Queued, Round, Secrets,
+};
 use crate::runtime::{Runtime, wall_us};
 use crate::settings::Settings;
 use crate::waiters::Waiters;
@@ -30,6 +33,10 @@ pub(crate) struct Core {
     /// Set by a shutdown: no new locks after it.
     pub(crate) closed: AtomicBool,
     pub(crate) releases: Pending,
+    /// Who wants a new lock passes it before the nodes are asked.
+    pub(crate) gate: Gate,
+    /// How many claims there have been, as far as it goes.
+    pub(crate) lots: AtomicU8,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) lines: Lines,
     pub(crate) waiters: Waiters,
@@ -57,6 +64,11 @@ pub(crate) struct Stamp {
 }
 
 impl Core {
+    /// A number for the next claim, as far as can be from those that were given out last; zero for the first.
+    pub(crate) fn next_lot(&self) -> u8 {
+        self.lots.fetch_add(1, Ordering::Relaxed).reverse_bits()
+    }
+
     /// The time that leases are counted by. It is not what the nodes are told.
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
@@ -89,8 +101,15 @@ impl Core {
     }
 
     /// What `node` has answered to what was sent at that time of day. A number that it cannot have given out is
-    /// a failure of the node, whatever else it says.
+    /// a failure of the node, whatever else it says; and so is a place in its queue that nobody can have there, since
+    /// other nodes would be asked for the same.
     pub(crate) fn heard(&self, node: usize, wall_us: u64, answer: Answer) -> Answer {
+        if let Answer::Queued(Queued { number, .. }) = answer
+            && !self.believes(node, wall_us, number)
+        {
+            let text = format!("says that our place in its queue is {number}, which cannot be");
+            return Answer::Failed(Failure::new(FailureKind::Broken, text));
+        }
         match answer.number() {
             Some(number) if !self.believes(node, wall_us, number) => {
                 Answer::Failed(Failure::number(number, wall_us))

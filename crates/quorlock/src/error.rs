@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::clocks;
 use crate::name::Name;
 use crate::node::{Failure, FailureKind, Holder};
 use crate::note::Note;
@@ -12,7 +13,7 @@ use quorlock_protocol::{Cap, LossReason};
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else holds the lock. Wait, or do without it.
+    /// Somebody else holds the lock, or another task of this process is in line for it. Wait, or do without it.
     #[error("the lock {name} is taken{}{}{}", held_by(*.holder), says(.note), for_another(*.remaining))]
     Taken {
         /// The lock.
@@ -76,8 +77,8 @@ pub enum Error {
         answers: NodeAnswers,
     },
 
-    /// Too many nodes cast no vote, since they were started or emptied and may have forgotten locks.
-    /// Wait for as long as it says, or run `quorlock init` if the nodes are new.
+    /// Too many nodes cast no vote: they were started or emptied and may have forgotten locks, or carry no mark
+    /// for these locks yet. Wait for as long as it says, or run `quorlock init` if the nodes are new.
     #[error("the lock {name} cannot be taken for another {remaining:.1?}: {}", quarantined(.answers))]
     Quarantined {
         /// The lock.
@@ -89,7 +90,7 @@ pub enum Error {
     },
 
     /// The clocks of too many nodes are too far from this machine's. Set the clocks right.
-    #[error("the lock {name} cannot be taken while clocks differ so much: {answers}")]
+    #[error("the lock {name} cannot be taken while clocks differ so much: {answers}{}", whose_clock(.answers))]
     Clock {
         /// The lock.
         name: Name,
@@ -184,15 +185,24 @@ impl NodeAnswers {
 
     /// When so many nodes vote again that `missing` more votes can be had, if that is what is lacking.
     pub(crate) fn quarantine(&self, missing: usize) -> Option<Duration> {
-        let mut left: Vec<Duration> = self
-            .kinds()
-            .filter_map(|kind| match kind {
-                FailureKind::Quarantined(left) => Some(left),
-                _ => None,
-            })
-            .collect();
+        let mut left: Vec<_> = self.kinds().filter_map(FailureKind::quarantine).collect();
         left.sort_unstable();
         left.get(missing.checked_sub(1)?).copied()
+    }
+
+    /// How many cast no vote for a reason that does not pass by itself.
+    pub(crate) fn lasting(&self) -> usize {
+        let lasts = |kind: &FailureKind| {
+            !matches!(
+                kind,
+                FailureKind::Unreachable
+                    | FailureKind::Silent
+                    | FailureKind::Broken
+                    | FailureKind::Late
+                    | FailureKind::Quarantined(_)
+            )
+        };
+        self.kinds().filter(lasts).count()
     }
 
     /// How many have clocks that are too far from ours.
@@ -245,28 +255,39 @@ fn capped(cap: Cap) -> String {
     }
 }
 
-/// Those that wait for the same reason, in one sentence; then the others.
+/// Those that wait for the same reason in one sentence each; then the others.
 fn quarantined(answers: &NodeAnswers) -> String {
-    let waits = |answer: &&NodeAnswer| {
-        let failure = answer.failure.as_ref();
-        failure.is_some_and(|failure| matches!(failure.kind(), FailureKind::Quarantined(_)))
-    };
-    let (waiting, others): (Vec<_>, Vec<_>) = answers.0.iter().partition(waits);
-    let nodes: Vec<_> = waiting.iter().map(|answer| answer.node.as_str()).collect();
-    let (were, cast, they) = match nodes.len() {
-        1 => ("was", "casts", "it is"),
-        _ => ("were", "cast", "they are"),
-    };
-    let mut text = format!(
-        "{} {were} started or emptied, and {cast} no vote until every lock has ended that may be \
-         forgotten; wait, or run quorlock init if {they} new",
-        nodes.join(", ")
-    );
-    if !others.is_empty() {
-        let others = NodeAnswers(others.into_iter().cloned().collect());
-        text.push_str(&format!("; {others}"));
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut others = Vec::new();
+    for answer in &answers.0 {
+        let Some(why) = answer.failure.as_ref().and_then(Failure::why_quarantined) else {
+            others.push(answer.clone());
+            continue;
+        };
+        match reasons.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, nodes)) => nodes.push(&answer.node),
+            None => reasons.push((why, vec![&answer.node])),
+        }
     }
-    text
+    let mut parts: Vec<_> =
+        reasons.iter().map(|(why, nodes)| format!("{}: {why}", nodes.join(", "))).collect();
+    if !others.is_empty() {
+        parts.push(NodeAnswers(others).to_string());
+    }
+    parts.join("; ")
+}
+
+/// If the nodes agree with each other, it is this machine that is wrong.
+fn whose_clock(answers: &NodeAnswers) -> String {
+    let offsets: Vec<_> =
+        answers.0.iter().filter_map(|answer| answer.failure.as_ref()?.clock_us()).collect();
+    match clocks::in_common(&offsets) {
+        Some(ahead_us) => format!(
+            ". They agree with each other: it is the clock of this machine that is {}, so set that one right",
+            clocks::of_this_machine(ahead_us)
+        ),
+        None => String::new(),
+    }
 }
 
 fn held_by(holder: Option<Holder>) -> String {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::Error;
@@ -16,7 +16,7 @@ use crate::loss::Lost;
 use crate::name::Name;
 use crate::runtime::Runtime;
 use crate::token::TokenText;
-use quorlock_protocol::LeaseState;
+use quorlock_protocol::{Lease, LeaseState, LossReason};
 
 /// A lock that is held.
 ///
@@ -60,6 +60,7 @@ pub enum GuardState {
 impl Guard {
     pub(crate) fn new(claim: Arc<Claim>) -> Self {
         let number = claim.number();
+        claim.take();
         Self { claim, number, released: false }
     }
 
@@ -251,11 +252,16 @@ impl Guard {
     /// Dropping the future takes nothing back: the release goes on without it.
     pub fn release(mut self) -> Releasing {
         self.released = true;
-        Releasing(match self.claim.let_go() {
+        // By its own clock: some kinds of nodes keep a record that has ended, and others do not.
+        let over = LeaseState::Lost(LossReason::Expired);
+        let expired = self.claim.with_lease(Lease::state) == over;
+        let expired = expired.then(|| self.claim.name.clone());
+        let state = match self.claim.let_go() {
             None | Some(Passed::Nothing) => ReleasingState::Done(Released::STILL_HELD),
             Some(Passed::On) => ReleasingState::Done(Released::PASSED_ON),
             Some(Passed::Freed(round)) => ReleasingState::Asked(round),
-        })
+        };
+        Releasing { state, expired }
     }
 }
 
@@ -305,7 +311,11 @@ impl fmt::Debug for Extending {
 
 /// A release under way, from [`Guard::release`].
 #[must_use = "the future says whether the lock was released"]
-pub struct Releasing(ReleasingState);
+pub struct Releasing {
+    state: ReleasingState,
+    /// Its time was over before.
+    expired: Option<Name>,
+}
 
 enum ReleasingState {
     Asked(Arc<ReleaseRound>),
@@ -316,10 +326,14 @@ impl Future for Releasing {
     type Output = Result<Released, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &self.0 {
-            ReleasingState::Asked(round) => round.poll(cx),
-            ReleasingState::Done(released) => Poll::Ready(Ok(released.clone())),
-        }
+        let released = match &self.state {
+            ReleasingState::Asked(round) => ready!(round.poll(cx)),
+            ReleasingState::Done(released) => Ok(released.clone()),
+        };
+        Poll::Ready(match &self.expired {
+            Some(name) => Err(Error::Lost { name: name.clone(), reason: Loss::Expired }),
+            None => released,
+        })
     }
 }
 

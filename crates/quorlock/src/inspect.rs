@@ -12,6 +12,18 @@ use crate::locker::Locker;
 use crate::name::Name;
 use crate::node::Failure;
 
+/// What the nodes know of all locks, from [`Locker::list_known`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Listing {
+    /// The locks that are not free, in the order of their names.
+    pub locks: Vec<Status>,
+    /// The nodes that could not be asked, and why.
+    pub silent: NodeAnswers,
+    /// Whether so many were asked that no lock can be missing.
+    pub complete: bool,
+}
+
 /// So many locks are looked at at once.
 const LOOKS_AT_ONCE: usize = 64;
 
@@ -44,62 +56,70 @@ impl Locker {
     /// # Cancel safety
     /// Nothing is lost by dropping it.
     pub async fn list(&self) -> Result<Vec<Status>, Error> {
+        let Listing { locks, silent, complete } = self.list_known().await;
+        if complete {
+            return Ok(locks);
+        }
+        let core = self.core();
+        Err(Error::NoQuorum {
+            verb: "listed their locks".into(),
+            have: core.nodes.len() - silent.0.len(),
+            need: core.quorum.too_many(),
+            nodes: core.quorum.nodes(),
+            answers: silent,
+        })
+    }
+
+    /// The locks that the nodes know of which can be asked, and which of them cannot: in an outage some may be
+    /// missing, and of others it is not known whether they are held. Changes nothing. Apart from that it is as
+    /// [`list`](Self::list).
+    ///
+    /// # Cancel safety
+    /// Nothing is lost by dropping it.
+    pub async fn list_known(&self) -> Listing {
         let core = self.core();
         let mut names = BTreeSet::new();
-        let mut failures = Vec::new();
+        let mut silent = Vec::new();
         for node in 0..core.nodes.len() {
-            match self.list_node(node).await? {
+            match self.list_node(node).await {
                 Ok(listed) => names.extend(listed),
                 Err(failure) => {
-                    failures.push(NodeAnswer { node: core.label(node), failure: Some(failure) });
+                    silent.push(NodeAnswer { node: core.label(node), failure: Some(failure) });
                 }
             }
         }
         // A lock that is held is on a majority, so on one of so many nodes.
-        let (need, have) = (core.quorum.too_many(), core.nodes.len() - failures.len());
-        if have < need {
-            return Err(Error::NoQuorum {
-                verb: "listed their locks".into(),
-                have,
-                need,
-                nodes: core.quorum.nodes(),
-                answers: NodeAnswers(failures),
-            });
-        }
+        let complete = core.nodes.len() - silent.len() >= core.quorum.too_many();
+        let silent = NodeAnswers(silent);
         let mut locks = Vec::new();
         let mut names = names.into_iter();
         loop {
             let rounds = names.by_ref().take(LOOKS_AT_ONCE);
             let rounds: Vec<_> = rounds.map(|name| InspectRound::start(core, name)).collect();
             if rounds.is_empty() {
-                return Ok(locks);
+                return Listing { locks, silent, complete };
             }
             for round in rounds {
                 let status = poll_fn(|cx| round.poll(cx)).await;
-                if status.verdict() != Verdict::Free {
+                // Nodes keep the names of locks that are free, for a day.
+                if status.verdict() != Verdict::Free && status.is_recorded() {
                     locks.push(status);
                 }
             }
         }
     }
 
-    async fn list_node(&self, node: usize) -> Result<Result<Vec<Name>, Failure>, Error> {
+    async fn list_node(&self, node: usize) -> Result<Vec<Name>, Failure> {
         let (mut names, mut from) = (Vec::new(), Vec::new());
         let mut progress = ListProgress::default();
         loop {
-            let round = ListRound::start(self.core(), Name::new("-")?, node, from);
-            match poll_fn(|cx| round.poll(cx)).await {
-                Ok(listed) => {
-                    if let Err(failure) = progress.step(&listed) {
-                        return Ok(Err(failure));
-                    }
-                    names.extend(listed.names);
-                    match listed.next {
-                        Some(next) => from = next,
-                        None => return Ok(Ok(names)),
-                    }
-                }
-                Err(failure) => return Ok(Err(failure)),
+            let round = ListRound::start(self.core(), Name::of_no_lock(), node, from);
+            let listed = poll_fn(|cx| round.poll(cx)).await?;
+            progress.step(&listed)?;
+            names.extend(listed.names);
+            match listed.next {
+                Some(next) => from = next,
+                None => return Ok(names),
             }
         }
     }

@@ -122,6 +122,12 @@ impl Core {
         entry
     }
 
+    /// Whether somebody of this process holds the lock at this moment.
+    pub(crate) fn is_held_here(&self, name: &Name) -> bool {
+        let holder = locked(self.lines.part(name)).fronts.get(name).and_then(Weak::upgrade);
+        holder.is_some_and(|claim| claim.is_in_line() && !claim.is_lost())
+    }
+
     /// The front holds the lock. Others of its owner hold it with it.
     pub(crate) fn front_holds(self: &Arc<Self>, claim: &Arc<Claim>) {
         let owner = claim.token.owner();
@@ -178,6 +184,12 @@ impl Core {
     /// The front has what it wanted, or gives up: passes it to the next seat, or to nobody.
     pub(crate) fn pass_on(self: &Arc<Self>, name: &Name, mut turn: Turn) -> Passed {
         let mut passed = Passed::Nothing;
+        if let Turn::Front(Some(candidacy)) = &turn
+            && candidacy.is_missed()
+        {
+            // The place in front went on already.
+            return passed;
+        }
         loop {
             let Some(seat) = self.lines.next(name) else {
                 return match turn {

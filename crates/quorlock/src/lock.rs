@@ -14,6 +14,7 @@ use crate::drive::{
     AcquireRound, Candidacy, Claim, ConfirmRound, Defeated, ExtendRound, InspectRound, Status,
     hopeless,
 };
+use crate::gate::Waiting;
 use crate::guard::Guard;
 use crate::line::{Entry, Seat, Turn};
 use crate::name::Name;
@@ -22,7 +23,13 @@ use crate::note::{MAX_NOTE_BYTES, Note};
 use crate::owner::Owner;
 use crate::runtime::{BoxFuture, Runtime};
 use crate::wish::Wish;
-use quorlock_protocol::{Defeat, Moment};
+use quorlock_protocol::{Defeat, Moment, rest_in_quarantine};
+
+/// How long to wait before a new attempt where nobody knows when there are votes.
+const PAUSE_FOR_VOTES: Duration = Duration::from_millis(250);
+
+/// Nodes that are so busy that requests arrive too late are asked again so often, whoever wants the lock.
+const MOST_LATE: u8 = 8;
 
 /// A lock to be taken: refine it, then `.await` it.
 ///
@@ -39,6 +46,8 @@ pub struct Lock {
     from_elsewhere: bool,
     /// What the holder says of itself.
     note: Option<Box<str>>,
+    /// How long to wait for votes that are missing, though not for a holder. In a box as well.
+    votes_within: Option<Box<Duration>>,
 }
 
 impl Lock {
@@ -56,12 +65,22 @@ impl Lock {
             },
             from_elsewhere: false,
             note: None,
+            votes_within: None,
         }
     }
 
     /// Waits so long at the most, then fails with [`Error::TimedOut`]. Zero is a single attempt.
     pub fn wait(mut self, at_most: Duration) -> Self {
         self.wait = Some(at_most);
+        self
+    }
+
+    /// With [`try_lock`](crate::Locker::try_lock), or a [`wait`](Self::wait) of zero: waits so long at the most
+    /// for votes that are missing, and not for anybody who holds the lock. Nodes that were restarted cast no
+    /// vote for a while, the set of nodes may be forming, or too few of them can be reached. If it is known that
+    /// the time is not enough, it fails at once. Who waits for the lock waits for all of that anyway.
+    pub fn votes_within(mut self, at_most: Duration) -> Self {
+        self.votes_within = (!at_most.is_zero()).then(|| Box::new(at_most));
         self
     }
 
@@ -128,17 +147,23 @@ impl Lock {
     pub(crate) fn also(&self, name: Name) -> Self {
         let Self { wait, wish, from_elsewhere, .. } = *self;
         let (core, note) = (Arc::clone(&self.core), self.note.clone());
-        Self { core, name: Ok(name), wait, wish, from_elsewhere, note }
+        let votes_within = self.votes_within.clone();
+        Self { core, name: Ok(name), wait, wish, from_elsewhere, note, votes_within }
     }
 
     /// Begins, with a waiting time that has run since then.
     pub(crate) fn since(self, began: Moment) -> Locking {
-        Locking { lock: self, stage: Stage::New, began: Some(began), timer: None }
+        Locking { lock: self, stage: Stage::New, began: Some(began), late: 0, timer: None }
     }
 
     #[cfg(test)]
     pub(crate) fn wish(&self) -> Wish {
         self.wish
+    }
+
+    /// Whether it is waited for: a time of zero is a single attempt.
+    fn waits(&self) -> bool {
+        self.wait.is_none_or(|wait| !wait.is_zero())
     }
 
     fn check(&self, name: &Name) -> Result<(), Error> {
@@ -182,7 +207,7 @@ impl IntoFuture for Lock {
     type IntoFuture = Locking;
 
     fn into_future(self) -> Locking {
-        Locking { lock: self, stage: Stage::New, began: None, timer: None }
+        Locking { lock: self, stage: Stage::New, began: None, late: 0, timer: None }
     }
 }
 
@@ -192,8 +217,8 @@ impl IntoFuture for Lock {
 /// - [`Error::Taken`]: not waiting, and somebody else holds it.
 /// - [`Error::TimedOut`]: it did not become free in time; `last` says how the last attempt ended.
 /// - [`Error::NoQuorum`]: not waiting, and too few nodes answered. Waiting, it tries again.
-/// - [`Error::Quarantined`]: not waiting, and too many nodes cast no vote yet. Waiting, it is waited out
-///   if there is time enough.
+/// - [`Error::Quarantined`]: too many nodes cast no vote yet, and that lasts longer than is waited: then it
+///   fails at once. Otherwise it is waited out.
 /// - [`Error::Clock`]: not waiting, and the clocks of too many nodes are too far from this one's.
 /// - [`Error::Node`]: the name is in use for something that is not a lock.
 /// - [`Error::Misuse`]: a name or a time that cannot work, or the locker was shut down.
@@ -211,6 +236,8 @@ pub struct Locking {
     stage: Stage,
     /// Since when the waiting time runs; `None` before the first poll.
     began: Option<Moment>,
+    /// How often requests have arrived too late.
+    late: u8,
     /// The end of the caller's patience.
     timer: Option<BoxFuture<'static, ()>>,
 }
@@ -223,6 +250,8 @@ enum Stage {
     Recognizing(Arc<InspectRound>),
     /// It does: making sure.
     Borrowing(Arc<Claim>, Arc<ExtendRound>),
+    /// In front, until the nodes can be asked: many others are before it.
+    Admitting(Waiting),
     /// In front, trying whether it is free.
     Asking(Arc<AcquireRound>),
     /// In front, and in the queues of the nodes.
@@ -231,6 +260,8 @@ enum Stage {
     Confirming(Arc<ConfirmRound>),
     /// Not in line any more, looking who holds it for the error message.
     GivingUp(Arc<InspectRound>, Defeated),
+    /// Not in line, until votes may be had that were missing.
+    WithoutVotes(BoxFuture<'static, ()>),
     Over,
 }
 
@@ -246,6 +277,14 @@ impl Locking {
     }
 
     fn ask(&mut self) {
+        if self.lock.core.gate.enter() {
+            self.admitted();
+        } else {
+            self.stage = Stage::Admitting(self.lock.core.gate.wait());
+        }
+    }
+
+    fn admitted(&mut self) {
         if let Lock { core, name: Ok(name), wish, .. } = &self.lock {
             self.stage = Stage::Asking(AcquireRound::start(core, name.clone(), *wish));
         }
@@ -287,7 +326,58 @@ impl Locking {
             self.stage = Stage::GivingUp(look, defeated);
             return None;
         }
-        Some(Poll::Ready(Err(self.error(name, defeated, None))))
+        let error = self.error(name, defeated, None);
+        self.fail(error)
+    }
+
+    /// Ends with an error, unless votes are missing that are to be waited for.
+    fn fail(&mut self, error: Error) -> Option<Poll<Result<Guard, Error>>> {
+        let first = self.began.is_none();
+        let Some((pause, left)) = self.pause_for_votes(&error) else {
+            return Some(Poll::Ready(Err(self.after_waiting(error))));
+        };
+        if first {
+            tracing::warn!("{error}; waiting {left:.1?} at the most for the votes");
+        }
+        self.stage = Stage::WithoutVotes(self.lock.core.runtime.sleep(pause));
+        None
+    }
+
+    /// When to try again, and how long there is to wait, if it is for the lack of votes that it failed and they
+    /// may be had in time.
+    fn pause_for_votes(&mut self, error: &Error) -> Option<(Duration, Duration)> {
+        let within = **self.lock.votes_within.as_ref().filter(|_| !self.lock.waits())?;
+        let now = self.lock.core.runtime.now();
+        let left = within.saturating_sub(now.since(self.began.unwrap_or(now)));
+        let pause = match error {
+            Error::Quarantined { remaining, .. } if *remaining > left => return None,
+            Error::Quarantined { remaining, .. } if !remaining.is_zero() => {
+                rest_in_quarantine(*remaining)
+            }
+            Error::NoQuorum { need, nodes, answers, .. } if nodes - answers.lasting() < *need => {
+                return None;
+            }
+            Error::Quarantined { .. } | Error::NoQuorum { .. } => PAUSE_FOR_VOTES,
+            _ => return None,
+        };
+        if left.is_zero() {
+            return None;
+        }
+        self.began = Some(self.began.unwrap_or(now));
+        Some((pause.min(left), left))
+    }
+
+    /// An error that says how long votes were waited for.
+    fn after_waiting(&self, error: Error) -> Error {
+        match (&self.lock.name, self.began, &error) {
+            (Ok(name), Some(began), Error::Quarantined { .. } | Error::NoQuorum { .. })
+                if !self.lock.waits() =>
+            {
+                let waited = self.lock.core.runtime.now().since(began);
+                Error::TimedOut { name: name.clone(), waited, last: Box::new(error) }
+            }
+            _ => error,
+        }
     }
 
     /// Leaves the line, with nothing in hands.
@@ -295,9 +385,9 @@ impl Locking {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         let (core, Ok(name)) = (&self.lock.core, &self.lock.name) else { return };
         let turn = match stage {
-            Stage::New | Stage::GivingUp(..) | Stage::Over => return,
+            Stage::New | Stage::GivingUp(..) | Stage::WithoutVotes(_) | Stage::Over => return,
             Stage::Seated(seat) => return core.get_up(name, &seat),
-            Stage::Recognizing(_) => Turn::Front(None),
+            Stage::Recognizing(_) | Stage::Admitting(_) => Turn::Front(None),
             Stage::Borrowing(claim, _) => {
                 claim.give_back();
                 Turn::Front(None)
@@ -324,16 +414,21 @@ impl Locking {
         core.pass_on(name, turn);
     }
 
+    /// What is left of the waiting time; `None` without end.
+    fn patience(&self) -> Option<Duration> {
+        let waited = || self.lock.core.runtime.now().since(self.began());
+        self.lock.wait.map(|wait| wait.saturating_sub(waited()))
+    }
+
     /// Ready when the caller does not want to wait any longer.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(wait) = self.lock.wait else { return Poll::Pending };
-        let (core, began) = (&self.lock.core, self.began());
         loop {
-            let left = wait.saturating_sub(core.runtime.now().since(began));
+            let Some(left) = self.patience() else { return Poll::Pending };
             if left.is_zero() {
                 return Poll::Ready(());
             }
-            let timer = self.timer.get_or_insert_with(|| core.runtime.sleep(left));
+            let runtime = &self.lock.core.runtime;
+            let timer = self.timer.get_or_insert_with(|| runtime.sleep(left));
             ready!(timer.as_mut().poll(cx));
             self.timer = None;
         }
@@ -347,32 +442,52 @@ impl Locking {
         if let Some(error) = self.hopeless(seen).or_else(|| self.hopeless(said)) {
             return error;
         }
-        match self.lock.wait {
-            Some(wait) if !wait.is_zero() => Error::TimedOut {
-                name: name.clone(),
-                waited: self.lock.core.runtime.now().since(self.began()),
-                // What the nodes said of the lock when the waiting began may be long ago.
-                last: Box::new(
-                    status
-                        .and_then(Status::too_few)
-                        .unwrap_or_else(|| self.explain(name, defeated, status)),
-                ),
-            },
-            _ => self.explain(name, defeated, status),
+        let last = self.explain(name, defeated, status);
+        let over = self.lock.waits() && self.patience().is_some_and(|left| left.is_zero());
+        if !over {
+            return last;
         }
+        let waited = self.lock.core.runtime.now().since(self.began());
+        Error::TimedOut { name: name.clone(), waited, last: Box::new(last) }
     }
 
     fn explain(&self, name: &Name, defeated: Defeated, status: Option<&Status>) -> Error {
         match defeated.defeat {
-            Defeat::Taken | Defeat::Split => Error::Taken {
-                name: name.clone(),
-                holder: status.and_then(Status::holder),
-                remaining: status.and_then(Status::remaining),
-                note: status.and_then(Status::note).cloned().map(Box::new),
-            },
+            Defeat::Taken | Defeat::Split => {
+                // What the nodes said of the lock when the waiting began may be long ago; and who is in line
+                // before us in this process need not have it.
+                let missing = status.and_then(|status| self.nobody_can(name, status));
+                missing.unwrap_or_else(|| Error::Taken {
+                    name: name.clone(),
+                    holder: status.and_then(Status::holder),
+                    remaining: status.and_then(Status::remaining),
+                    note: status.and_then(Status::note).cloned().map(Box::new),
+                })
+            }
             Defeat::Unreachable | Defeat::TooLate | Defeat::Abandoned => {
                 defeated.without_votes(&self.lock.core, name)
             }
+        }
+    }
+
+    /// Why nobody can have the lock at present, if nobody holds it as far as is known: by what the nodes have said to
+    /// whoever stands in their queues for this process, or by a look at them.
+    fn nobody_can(&self, name: &Name, status: &Status) -> Option<Error> {
+        let core = &self.lock.core;
+        if status.holder().is_some() || core.is_held_here(name) {
+            return None;
+        }
+        // What was said to others may be some seconds ago.
+        if let Some(too_few) = status.too_few() {
+            return Some(too_few);
+        }
+        let before_us = core.waiters.of(name).map(|candidacy| candidacy.defeated());
+        let without_votes = |it: &Defeated| {
+            it.defeat == Defeat::Unreachable && it.answers.0.len() >= core.quorum.too_many()
+        };
+        match before_us.filter(without_votes) {
+            Some(defeated) => Some(defeated.without_votes(core, name)),
+            None => status.without_votes(),
         }
     }
 
@@ -392,7 +507,7 @@ impl Locking {
 
     /// One step. `None` if there is another to take at once.
     fn advance(&mut self, cx: &mut Context<'_>) -> Option<Poll<Result<Guard, Error>>> {
-        let waits = self.lock.wait.is_none_or(|wait| !wait.is_zero());
+        let waits = self.lock.waits();
         let name = match &self.lock.name {
             Ok(name) => name,
             Err(error) => return Some(Poll::Ready(Err(Error::clone(error)))),
@@ -471,8 +586,23 @@ impl Locking {
                     self.ask();
                 }
             },
+            Stage::Admitting(waiting) => {
+                if waiting.poll(cx).is_ready() {
+                    self.admitted();
+                } else if !waits || self.poll_patience(cx).is_pending() {
+                    return Some(Poll::Pending);
+                } else {
+                    return self.give_up(Defeated::unasked());
+                }
+            }
             Stage::Asking(round) => match round.poll(cx) {
                 Poll::Ready(Ok(claim)) => return self.win(claim),
+                Poll::Ready(Err(defeated))
+                    if self.late < MOST_LATE && defeated.is_late(core, &self.lock.wish) =>
+                {
+                    self.late += 1;
+                    self.ask();
+                }
                 Poll::Ready(Err(defeated)) if !waits => return self.give_up(defeated),
                 Poll::Ready(Err(_)) => self.stand(),
                 Poll::Pending => {
@@ -483,11 +613,15 @@ impl Locking {
                     return self.give_up(round.defeated(Defeat::Unreachable));
                 }
             },
+            // It was asked too late for what it had won: from the beginning.
+            Stage::Standing(candidacy) if candidacy.is_missed() => self.stage = Stage::New,
             Stage::Standing(candidacy) => match candidacy.poll(&self.lock.wish, cx) {
                 Poll::Ready(Some(claim)) => return self.win(claim),
                 standing => {
                     let candidacy = Arc::clone(candidacy);
-                    if standing.is_pending() && self.poll_patience(cx).is_pending() {
+                    // No majority votes before the waiting is over: it would be in vain.
+                    let in_vain = self.patience().is_some_and(|left| candidacy.votes_in() > left);
+                    if standing.is_pending() && !in_vain && self.poll_patience(cx).is_pending() {
                         return Some(Poll::Pending);
                     }
                     return self.give_up(candidacy.defeated());
@@ -513,9 +647,14 @@ impl Locking {
                 if let Stage::GivingUp(_, defeated) =
                     std::mem::replace(&mut self.stage, Stage::Over)
                 {
-                    return Some(Poll::Ready(Err(self.error(name, defeated, Some(&status)))));
+                    let error = self.error(name, defeated, Some(&status));
+                    return self.fail(error);
                 }
             }
+            Stage::WithoutVotes(pause) => match pause.as_mut().poll(cx) {
+                Poll::Ready(()) => self.stage = Stage::New,
+                Poll::Pending => return Some(Poll::Pending),
+            },
             Stage::Over => return Some(Poll::Pending),
         }
         None

@@ -16,7 +16,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::Error;
-use crate::drive::{Known, Looked};
+use crate::drive::{Known, Looked, Set};
 use crate::node::{self, Failure, FailureKind, Members, Node, Setting};
 use quorlock_protocol::Carries;
 
@@ -173,6 +173,18 @@ pub(crate) async fn members(
     let nodes = Nodes::open(urls, own, setting).await?;
     let looked = nodes.look().await;
     report(&nodes.nodes, &looked.known, &names(urls, own)?, &setting.members)
+}
+
+/// Does for nodes that cast no vote what any client does that meets them: their time without votes begins. Returns
+/// what is known of each node then.
+pub(crate) async fn begin(
+    urls: &[String],
+    own: &[Arc<dyn Node>],
+    setting: &Setting,
+) -> Result<Vec<Known>, Error> {
+    let nodes = Nodes::open(urls, own, setting).await?;
+    let (_, known) = Set { trusting: false, ..setting.set(&nodes.nodes) }.settle().await;
+    Ok(known)
 }
 
 fn names(urls: &[String], own: &[Arc<dyn Node>]) -> Result<Vec<String>, Error> {

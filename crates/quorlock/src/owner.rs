@@ -49,7 +49,7 @@ impl Owner {
             // Not shown: it may be most of a secret.
             None => Err(Error::misuse(
                 format!("an owner id of {} characters cannot be read", id.trim().chars().count()),
-                "pass on what Owner::id gave, 24 hexadecimal digits",
+                "pass it on as it was given (QUORLOCK_OWNER), 24 hexadecimal digits",
             )),
         }
     }

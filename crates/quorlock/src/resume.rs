@@ -40,7 +40,7 @@ impl Locker {
             // Not shown: it may be most of a secret.
             return Err(Error::misuse(
                 format!("a token of {} bytes for the lock {name} cannot be read", text.len()),
-                "pass on what Guard::keep gave, as it is",
+                "pass it on as it was given, all of it",
             ));
         };
         if core.closed.load(Ordering::Acquire) {

@@ -9,8 +9,9 @@ use quorlock_protocol::{Backoff, Drift, Quorum, Terms, Upkeep};
 /// The shortest TTL: below it the grain of clocks and timers eats the whole lease.
 pub const MIN_TTL: Duration = Duration::from_millis(10);
 
-/// The longest default time limit of a node.
-const DEFAULT_NODE_LIMIT: Duration = Duration::from_millis(50);
+/// The longest default time limit of a node. Nobody waits so long for one that hangs while a majority answers; and a
+/// majority that is silent for less need not be down, but has much to do, as this machine may have.
+const DEFAULT_NODE_LIMIT: Duration = Duration::from_millis(200);
 /// By default a node gets this share of the TTL at the most.
 const DEFAULT_NODE_SHARE: u32 = 20;
 /// By default a holder is told of its loss this share of the TTL before the end.
@@ -54,8 +55,8 @@ pub struct Settings {
     pub ttl: Duration,
     /// The longest TTL that may be asked for. Default: 30 s.
     pub max_ttl: Duration,
-    /// How long a round waits for a node. Default: 50 ms, or a twentieth of the TTL if that is
-    /// less.
+    /// How long a node may be silent before nobody waits for it any longer; twice what it has lately taken to
+    /// answer, if that is more. Default: 200 ms, or a twentieth of the TTL if that is less.
     pub node_limit: Duration,
     /// How long one attempt to connect to a node may take. Default: 1 s.
     pub connect_limit: Duration,
@@ -146,6 +147,10 @@ pub(crate) fn default_loss_lead(ttl: Duration) -> Duration {
 impl Settings {
     /// All rules that hold between settings.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.ttl.is_zero() {
+            // Before what follows from it, such as the time limit of a node.
+            return self.check_ttl(self.ttl);
+        }
         for (what, value) in
             [("node time limit", self.node_limit), ("connect time limit", self.connect_limit)]
         {
@@ -207,10 +212,11 @@ impl Settings {
         match keep.max_hold {
             Some(hold) if hold <= self.loss_lead => Err(Error::misuse(
                 format!(
-                    "with a loss lead of {:?} a lock that may be held for {hold:?} is lost at once",
+                    "a lock that may be held for {hold:?} at the most, and whose end is told {:?} before, is lost \
+                     at once",
                     self.loss_lead
                 ),
-                "allow it to be held for longer, or use a shorter lead",
+                "allow it to be held for longer, or have its end told later",
             )),
             _ => Ok(()),
         }
@@ -227,7 +233,7 @@ impl Settings {
         if ttl > self.max_ttl {
             return Err(Error::misuse(
                 format!("a TTL of {ttl:?} is above the maximum of {:?}", self.max_ttl),
-                "use a shorter one and extend it, or raise max_ttl in the builder",
+                "use a shorter one and extend it, or raise max_ttl",
             ));
         }
         if self.node_limit > ttl / LARGEST_NODE_SHARE {
@@ -254,11 +260,11 @@ impl Settings {
         if self.loss_lead >= validity {
             return Err(Error::misuse(
                 format!(
-                    "a loss lead of {:?} uses up the whole validity of {validity:?} of a TTL of \
-                     {ttl:?}",
+                    "to be told of a loss {:?} before it leaves nothing of the {validity:?} for which a TTL of \
+                     {ttl:?} is valid",
                     self.loss_lead
                 ),
-                "use a shorter lead, or a longer TTL",
+                "have it told later, or use a longer TTL",
             ));
         }
         Ok(())
@@ -297,6 +303,8 @@ mod tests {
     fn refusals_name_both_values_and_a_remedy() {
         let short = refusal(|s| s.ttl = Duration::from_millis(9));
         assert!(short.contains("9ms") && short.contains("at least 10ms"), "{short}");
+        let zero = refusal(|s| (s.ttl, s.node_limit) = (Duration::ZERO, Duration::ZERO));
+        assert!(zero.contains("a TTL of 0ns") && zero.contains("at least 10ms"), "{zero}");
         let long = refusal(|s| s.ttl = Duration::from_secs(31));
         assert!(long.contains("31s") && long.contains("30s") && long.contains("max_ttl"), "{long}");
         let slow = refusal(|s| s.node_limit = Duration::from_secs(3));
@@ -304,7 +312,7 @@ mod tests {
         let drift = refusal(|s| s.drift.per_mille = 999);
         assert!(drift.contains("9.99s") && drift.contains("longer TTL"), "{drift}");
         let lead = refusal(|s| s.loss_lead = Duration::from_secs(11));
-        assert!(lead.contains("11s") && lead.contains("shorter lead"), "{lead}");
+        assert!(lead.contains("11s") && lead.contains("told later"), "{lead}");
         let hold = refusal(|s| s.max_hold = Some(Duration::from_millis(300)));
         assert!(hold.contains("300ms") && hold.contains("500ms"), "{hold}");
         let prefix = refusal(|s| s.prefix = b"a:quorlock:b".to_vec());
@@ -317,7 +325,8 @@ mod tests {
 
     #[test]
     fn the_node_limit_follows_a_short_ttl() {
-        assert_eq!(default_node_limit(Duration::from_secs(10)), Duration::from_millis(50));
+        assert_eq!(default_node_limit(Duration::from_secs(30)), Duration::from_millis(200));
+        assert_eq!(default_node_limit(Duration::from_secs(3)), Duration::from_millis(150));
         assert_eq!(default_node_limit(Duration::from_millis(100)), Duration::from_millis(5));
     }
 

@@ -17,7 +17,7 @@ const LONGEST: usize = RANDOM_END + 1 + 2 * OWNER_BYTES;
 ///
 /// The token of an [`Owner`](crate::Owner) carries the owner's id as well, so that another process
 /// which was given the id finds out from the nodes that the lock is held for it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token {
     random: [u8; RANDOM_BYTES],
     /// All zeros if it has none, since every held lock keeps a token.

@@ -1,11 +1,16 @@
 //! Whom to tell when a node sends word of a grant.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use crate::core::Core;
-use crate::drive::Candidacy;
+use crate::drive::{Candidacy, ReleaseRound};
 use crate::locked::locked;
+use crate::name::Name;
 use crate::node::{Grant, Inbox};
+use crate::token::Token;
+use quorlock_protocol::{Moment, NodeSet};
 
 /// The candidates of one locker, by the number that their tickets carry.
 #[derive(Debug, Default)]
@@ -18,7 +23,24 @@ struct State {
     free: Vec<u32>,
     /// The upper half: places are used again, numbers are not.
     serial: u32,
+    /// Who has left lately.
+    gone: VecDeque<Gone>,
 }
+
+/// A candidate that has left. A request of it that comes to a node after its release, as over a connection that
+/// could not be ended there, may yet be granted.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    pub(crate) waiter: u64,
+    pub(crate) name: Name,
+    pub(crate) token: Token,
+    /// Its tickets and records last for so long at the most, and until then.
+    pub(crate) lingers: Duration,
+    pub(crate) until: Moment,
+}
+
+/// So many of them are remembered.
+const MOST_GONE: usize = 256;
 
 impl Waiters {
     /// Makes a candidate with a number of its own.
@@ -33,6 +55,13 @@ impl Waiters {
         let candidacy = Arc::new(make(u64::from(state.serial) << 32 | u64::from(place)));
         state.places[place as usize] = Some(Arc::downgrade(&candidacy));
         candidacy
+    }
+
+    /// Another number for the candidate with this one, at the same place.
+    pub(crate) fn renumber(&self, number: u64) -> u64 {
+        let mut state = locked(&self.0);
+        state.serial = state.serial.wrapping_add(1);
+        u64::from(state.serial) << 32 | number & u64::from(u32::MAX)
     }
 
     /// The candidate with this number is none any more.
@@ -50,6 +79,23 @@ impl Waiters {
         drop(place);
     }
 
+    /// A candidate has left, and given back what it had.
+    pub(crate) fn left(&self, gone: Gone, now: Moment) {
+        let mut state = locked(&self.0);
+        state.gone.retain(|other| other.until > now && other.waiter != gone.waiter);
+        if state.gone.len() == MOST_GONE {
+            state.gone.pop_front();
+        }
+        state.gone.push_back(gone);
+    }
+
+    /// What a candidate that has left may have been granted since.
+    fn leftover(&self, waiter: u64) -> Option<(Name, Token, Duration)> {
+        let state = locked(&self.0);
+        let gone = state.gone.iter().find(|gone| gone.waiter == waiter)?;
+        Some((gone.name.clone(), gone.token, gone.lingers))
+    }
+
     pub(crate) fn len(&self) -> usize {
         let state = locked(&self.0);
         state.places.len() - state.free.len()
@@ -61,7 +107,12 @@ impl Waiters {
         (candidacy.waiter() == number).then_some(candidacy)
     }
 
-    fn all(&self) -> Vec<Arc<Candidacy>> {
+    /// One that stands for this lock.
+    pub(crate) fn of(&self, name: &Name) -> Option<Arc<Candidacy>> {
+        self.all().into_iter().find(|candidacy| candidacy.is_for(name))
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Candidacy>> {
         locked(&self.0).places.iter().flatten().filter_map(Weak::upgrade).collect()
     }
 }
@@ -79,6 +130,13 @@ impl Inbox for Core {
         }
         if let Some(candidacy) = self.waiters.find(grant.waiter) {
             candidacy.told(node, grant);
+        } else if let Some((name, token, lingers)) = self.waiters.leftover(grant.waiter)
+            && let Some(core) = self.this.upgrade()
+        {
+            // Nobody comes for it: others do not have to wait until it ends.
+            let mut on = NodeSet::EMPTY;
+            on.insert(node);
+            ReleaseRound::new(&core, name, (token, None), on, true, lingers).send();
         }
     }
 
@@ -97,9 +155,11 @@ impl Inbox for Core {
 mod tests {
     use super::*;
     use crate::Locker;
-    use crate::name::Name;
     use crate::node::memory::MemoryNode;
-    use crate::node::{Call, Capabilities, ClientId, Failure, Node, Secret};
+    use crate::node::{
+        Answer, Call, Capabilities, ClientId, Failure, Node, Request, Round, Secret, Ticket,
+        TicketNumber, Verb,
+    };
     use crate::runtime::{BoxFuture, wall_us};
 
     /// A node whose numbers follow the clock.
@@ -175,6 +235,44 @@ mod tests {
         core.granted(0, Grant { waiter, secret, sent, others: false, number });
         assert_eq!(candidacy.defeated().granted, 1);
         candidacy.leave();
+    }
+
+    /// A request with a ticket that comes to the node after the release of it.
+    struct Late {
+        name: Name,
+        token: Token,
+        ticket: Ticket,
+    }
+
+    impl Round for Late {
+        fn request(&self, _node: usize) -> Request<'_> {
+            let (ttl, ticket) = (Duration::from_secs(10), self.ticket);
+            let verb =
+                Verb::Wait { token: &self.token, ttl, ticket, yielding: false, proposal: None };
+            Request { name: &self.name, sent: ticket.sent, wall_us: 0, verb }
+        }
+
+        fn cast(self: Arc<Self>, _node: usize, answer: Answer) {
+            assert!(matches!(answer, Answer::Queued(_)), "{answer:?}");
+        }
+
+        fn overdue(self: Arc<Self>, _node: usize, _why: Failure) {}
+    }
+
+    #[tokio::test]
+    async fn what_somebody_is_granted_who_has_left_is_given_back_at_once() {
+        let (locker, guard, candidacy) = standing().await;
+        let (core, waiter, token) = (locker.core(), candidacy.waiter(), candidacy.token());
+        candidacy.leave();
+        let (sent, number) = (core.now(), TicketNumber::New(1));
+        let secret = core.secrets.of(0, waiter, sent);
+        let ticket = Ticket { client: core.client, waiter, secret, number, sent };
+        let late = Late { name: Name::new("taken").unwrap(), token, ticket };
+        core.nodes[0].submit(Call::new(Arc::new(late), 0));
+        guard.release().await.unwrap();
+        let seen = locker.inspect("taken").await.unwrap();
+        assert_eq!(seen.holder(), None, "{seen:?}");
+        locker.try_lock("taken").await.unwrap().release().await.unwrap();
     }
 
     /// Late word for somebody who has gone must not be taken for another's.

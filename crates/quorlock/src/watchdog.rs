@@ -9,8 +9,8 @@
 //!                   and for a second at the most
 //! ```
 //!
-//! However many locks are held, there is one task. All alarms that are due at once ring in one turn,
-//! so that what they send goes out together.
+//! However many locks are held, there is one task. Alarms that are due at once ring in one turn, so that
+//! what they send goes out together; a crowd of them in several, so that it goes out meanwhile.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -29,6 +29,10 @@ use quorlock_protocol::Moment;
 /// soon after it wakes up is looked what is due, and after the time of day was set, where the system does
 /// not tell of it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// So many alarms ring before others of the same thread have their turn, such as what is to send what they have
+/// asked for.
+const RUNG_AT_ONCE: usize = 256;
 
 /// From one warning to the next.
 const QUIET: Duration = Duration::from_secs(1);
@@ -171,7 +175,7 @@ impl Task {
                 if state.closed {
                     return Poll::Ready(());
                 }
-                let due = state.wheel.take_due(now);
+                let due = state.wheel.take_due(now, RUNG_AT_ONCE);
                 state.rest = match state.wheel.first() {
                     _ if !due.is_empty() => Rest::Awake,
                     None => Rest::Parked,
@@ -194,6 +198,10 @@ impl Task {
                 rung.ring(now);
             }
             locked(&self.watchdog.state).wheel.put_back(&due, now);
+            if due.len() == RUNG_AT_ONCE {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         }
     }
 
@@ -435,6 +443,21 @@ mod tests {
         assert_eq!(bell.rung(), [at(10)]);
         assert!(kennel.turn(11).is_pending());
         assert_eq!(bell.rung().len(), 2);
+    }
+
+    /// It may be somebody's waker that panics.
+    #[test]
+    fn one_that_panics_silences_nobody_and_rings_again() {
+        let mut kennel = Kennel::new();
+        let broken = Bell::that(|_| panic!("somebody's mistake"));
+        let other = Arc::new(Bell::default());
+        for bell in [&broken, &other] {
+            kennel.watchdog.set(at(10), at(0), Arc::clone(bell) as Arc<dyn Alarm>);
+        }
+        assert!(kennel.turn(10).is_pending());
+        assert_eq!(other.rung(), [at(10)]);
+        assert!(kennel.turn(1_000).is_pending());
+        assert_eq!(broken.rung().len(), 2);
     }
 
     #[test]

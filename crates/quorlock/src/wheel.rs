@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use quorlock_protocol::Moment;
 
@@ -21,6 +23,9 @@ pub(crate) trait Alarm: Send + Sync {
 
 /// One tick of the wheel. Times are rounded down to it, so that no alarm is late by rounding.
 const TICK_NS: u64 = 1_000_000;
+
+/// An alarm that has panicked rings again after this.
+const AFTER_PANIC: Duration = Duration::from_millis(50);
 
 /// The latest tick keeps room for so many alarms.
 const KEPT_ROOM: usize = 16;
@@ -125,22 +130,33 @@ impl Wheel {
         self.remove(place)
     }
 
-    /// Takes all alarms out to be rung whose tick has begun by `now`.
-    pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Rung> {
+    /// Takes alarms out to be rung whose tick has begun by `now`, the earliest first, and so many at the most.
+    pub(crate) fn take_due(&mut self, now: Moment, most: usize) -> Vec<Rung> {
         let mut due = Vec::new();
-        let mut take = |alarms: Vec<Arc<dyn Alarm>>| {
-            due.extend(alarms.into_iter().map(|alarm| {
+        let mut take = |alarms: &mut Vec<Arc<dyn Alarm>>| {
+            // From the end: the others stay where they are.
+            let left = alarms.len().saturating_sub(most - due.len());
+            due.extend(alarms.drain(left..).map(|alarm| {
                 alarm.place().mark(State::Ringing);
                 Rung { at: alarm.place().at(), alarm, next: None }
             }));
+            alarms.is_empty()
         };
-        while let Some(entry) = self.ticks.first_entry()
+        let mut all = true;
+        while all
+            && let Some(mut entry) = self.ticks.first_entry()
             && *entry.key() <= tick(now)
         {
-            take(entry.remove());
+            all = take(entry.get_mut());
+            if all {
+                entry.remove();
+            }
         }
-        if self.latest <= tick(now) {
-            take(std::mem::take(&mut self.in_latest));
+        if all && self.latest <= tick(now) {
+            // The room of a few is kept, that of a crowd is not.
+            if take(&mut self.in_latest) {
+                self.in_latest.shrink_to(KEPT_ROOM);
+            }
         }
         self.len -= due.len();
         due
@@ -167,7 +183,7 @@ impl Wheel {
 
     /// Takes everything out.
     pub(crate) fn take_all(&mut self) -> Vec<Rung> {
-        self.take_due(Moment::from_nanos(u64::MAX))
+        self.take_due(Moment::from_nanos(u64::MAX), usize::MAX)
     }
 
     fn insert(&mut self, at: Moment, alarm: Arc<dyn Alarm>) {
@@ -233,8 +249,21 @@ pub(crate) struct Rung {
 
 impl Rung {
     /// Rings it, with no mutex held.
+    ///
+    /// What it calls may be of others: a waker, a runtime, whoever takes in the log. If that panics, the other
+    /// alarms ring all the same, and this one again after a while.
     pub(crate) fn ring(&mut self, now: Moment) {
-        self.next = Arc::clone(&self.alarm).ring(now.max(self.at));
+        let (alarm, now) = (Arc::clone(&self.alarm), now.max(self.at));
+        let rung = catch_unwind(AssertUnwindSafe(|| alarm.ring(now)));
+        self.next = rung.unwrap_or_else(|_| {
+            // The log itself may be what panics.
+            let _ = catch_unwind(|| {
+                tracing::error!(
+                    "something that a lock has called panicked; it goes on being looked after"
+                );
+            });
+            Some(now.after(AFTER_PANIC))
+        });
     }
 }
 
@@ -299,7 +328,7 @@ mod tests {
                     }
                     Step::Pass(pass_us) => {
                         now_us += pass_us;
-                        let due = wheel.take_due(us(now_us));
+                        let due = wheel.take_due(us(now_us), usize::MAX);
                         wheel.put_back(&due, us(now_us));
                         let count = expected.len();
                         expected.retain(|_, at| tick(*at) > now_us / 1_000);
@@ -331,7 +360,7 @@ mod tests {
         }
         // Two ticks were not put into the tree: they stood apart, one after the other.
         assert_eq!((wheel.ticks.len(), wheel.latest), (1, 9));
-        assert_eq!(wheel.take_due(us(5_000)).len(), 1);
+        assert_eq!(wheel.take_due(us(5_000), usize::MAX).len(), 1);
         assert_eq!((wheel.first(), wheel.len()), (None, 0));
     }
 

@@ -3,14 +3,18 @@
 use std::future::Future;
 use std::io::{Read, Write};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::task::{Context, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 
+use quorlock::node::memory::MemoryNode;
+use quorlock::node::{Call, Capabilities, ClientId, Failure, Inbox, Node, Verb};
+use quorlock::runtime::BoxFuture;
 use quorlock::{Error, GuardState, Locker, Loss};
 use quorlock_testkit::{
-    Client, Proxy, RedisServer, Reply, eventually_async as eventually, servers,
+    Client, DEADLINE, Proxy, RedisServer, Reply, eventually_async as eventually, servers,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -364,13 +368,13 @@ async fn no_extension_follows_a_release() {
     let mut released = std::collections::HashSet::new();
     let mut extensions = 0;
     for command in &seen {
-        // EVALSHA hash 1 name token next, or EVALSHA hash 1 name token ttl heal maker: an
+        // EVALSHA hash 1 name token next, or EVALSHA hash 1 name token ttl restore last maker: an
         // acquisition ends with how many numbers it wants. One node has no number to confirm. A slow machine may need several attempts, each with a token of its own.
         match &command[..] {
             [_, _, _, _, token, _] => {
                 released.insert(token);
             }
-            [eval, _, _, name, token, _, _, last]
+            [eval, _, _, name, token, _, _, _, last]
                 if eval.eq_ignore_ascii_case("\"evalsha\"") && last == "\"maker\"" =>
             {
                 extensions += 1;
@@ -381,4 +385,55 @@ async fn no_extension_follows_a_release() {
     }
     assert!(released.len() > 200, "{}", released.len());
     assert!(extensions > 0, "they were not recognized");
+}
+
+/// A node that makes its commands on a thread of its own: it asks for what an extension says at the moment at which
+/// the note of the same lock is put before it.
+#[derive(Debug, Default)]
+struct ReadsLate {
+    node: Arc<MemoryNode>,
+    kept: Mutex<Option<Call>>,
+}
+
+impl Node for ReadsLate {
+    fn label(&self) -> &'static str {
+        "reads-late:"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {
+        self.node.ready()
+    }
+
+    fn submit(&self, call: Call) {
+        if matches!(call.request().verb, Verb::Extend { .. }) {
+            *self.kept.lock().expect("no panic") = Some(call);
+            return;
+        }
+        if let Some(extension) = self.kept.lock().expect("no panic").take() {
+            let (node, (done, is_done)) = (Arc::clone(&self.node), mpsc::channel());
+            thread::spawn(move || {
+                let _ = extension.request();
+                done.send(()).expect("waited for");
+                node.submit(extension);
+            });
+            is_done.recv_timeout(DEADLINE).expect("whoever puts calls before nodes holds no mutex");
+        }
+        self.node.submit(call);
+    }
+
+    fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+        self.node.listen(client, node, inbox);
+    }
+}
+
+#[tokio::test]
+async fn a_node_may_read_an_extension_while_the_note_behind_it_is_submitted() {
+    let node = Arc::new(ReadsLate::default()) as Arc<dyn Node>;
+    let locker = Locker::builder().with_nodes([node]).connect().await.expect("connected");
+    let guard = locker.lock("noted").note("a note").await.expect("free");
+    guard.extend().await.expect("extended");
 }

@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use quorlock::node::FailureKind;
 use quorlock::{Builder, Dialect, Error, InitState, Locker, NodeInit, Refusal, Settings};
-use quorlock_testkit::{DEADLINE, RedisServer, Reply, eventually_async, servers};
+use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually_async, servers};
 
 const MARKER: &str = ":quorlock:set";
 const MAX_TTL: Duration = Duration::from_secs(20);
 
 fn builder(servers: &[RedisServer]) -> Builder {
+    builder_of(servers.iter().map(RedisServer::url).collect())
+}
+
+fn builder_of(urls: Vec<String>) -> Builder {
     Locker::builder()
-        .nodes(servers.iter().map(RedisServer::url))
+        .nodes(urls)
         .max_ttl(MAX_TTL)
         .node_limit(Duration::from_secs(2))
         .connect_limit(DEADLINE)
@@ -203,4 +207,29 @@ async fn the_marker_is_that_of_the_prefix() {
     assert_eq!(states(&nodes.expect("the settings are right")), ["marked"]);
     assert_eq!(servers[0].command(&["EXISTS", "app::quorlock:set"]), Reply::Int(1));
     assert_eq!(marker(&servers[0]), None);
+}
+
+/// Two operators with lists that share two nodes. Each comes first to one of those, and has a majority with the node
+/// that is in its own list alone.
+#[tokio::test]
+async fn two_lists_that_are_marked_at_the_same_moment_do_not_both_vote() {
+    let servers = servers(4);
+    let (one, other) = (&servers[..3], &servers[1..]);
+    let ways = [1, 2].map(|shared| Proxy::in_front_of(servers[shared].addr()));
+    for way in &ways {
+        way.delay(Duration::from_millis(30));
+    }
+    let late_to = |set: &[RedisServer], late: usize, way: &Proxy| {
+        let mut urls: Vec<_> = set.iter().map(RedisServer::url).collect();
+        urls[late] = way.url();
+        builder_of(urls).init(false)
+    };
+    for _ in 0..8 {
+        let (first, second) = tokio::join!(late_to(one, 1, &ways[0]), late_to(other, 1, &ways[1]));
+        let votes = |set: &[RedisServer]| set.iter().filter(|it| votes_for(it, set)).count();
+        assert!(votes(one) < 2 || votes(other) < 2, "{first:?} and {second:?}");
+        for server in &servers {
+            assert_eq!(server.command(&["FLUSHALL"]), Reply::Simple("OK".into()));
+        }
+    }
 }

@@ -1,8 +1,10 @@
 //! Giving a lock back when nodes are away, or when it is not ours any more.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{self, Answer, ClientId};
+use quorlock::node::memory::MemoryNode;
+use quorlock::node::{self, Answer, ClientId, Node};
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Dialect, Error, Locker, Loss, NodeReleaseState, Settings};
 use quorlock_testkit::conformance::owner;
@@ -138,6 +140,13 @@ async fn a_shutdown_waits_for_releases_and_refuses_new_locks() {
     let proxy = Proxy::in_front_of(servers[0].addr());
     proxy.delay(Duration::from_millis(5));
     let locker = locker([proxy.url(), servers[1].url(), servers[2].url()]).await;
+    eventually("all are connected", async || {
+        let guard = locker.lock("first").await.expect("free");
+        let all = servers[0].kept() == 1;
+        guard.release().await.expect("released");
+        all
+    })
+    .await;
     let mut guards = Vec::new();
     for number in 0..20 {
         guards.push(locker.lock(format!("held/{number}")).await.expect("free"));
@@ -168,4 +177,38 @@ async fn connections_are_closed_with_the_last_locker_and_guard() {
     drop(guard);
     eventually("closed", async || !connected()).await;
     assert_eq!(value(&server, "last"), Reply::Bulk(None));
+}
+
+/// What is known of a lock whose time is over does not depend on whether a node keeps records that have ended.
+#[tokio::test]
+async fn a_lock_whose_time_is_over_is_released_with_the_same_error_on_every_kind_of_node() {
+    let servers = servers(3);
+    let file = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", file.path().join("locks.db").display());
+    let memory = || Arc::new(MemoryNode::new()) as Arc<dyn Node>;
+    let urls = || servers.iter().map(RedisServer::url);
+    let builder = || Locker::builder().ttl(Duration::from_secs(1));
+    let strict = builder().trust_new_nodes(true).prefix("strict:");
+    let redlock = builder().dialect(Dialect::Redlock).prefix("redlock:");
+    for (kind, builder) in [
+        ("memory", builder().with_nodes([memory(), memory(), memory()])),
+        ("file", builder().nodes([url])),
+        ("strict", strict.nodes(urls())),
+        ("redlock", redlock.nodes(urls())),
+    ] {
+        let locker = builder.connect().await.expect("a locker");
+        let guard = locker.lock("over").fixed().await.expect("free");
+        assert_eq!(guard.lost().await, Loss::Expired);
+        // Its record has ended as well, which is a little later.
+        eventually("it is over there", async || {
+            let status = locker.inspect("over").await.expect("a status");
+            status.nodes.iter().all(|node| matches!(node.record, Ok(None)))
+        })
+        .await;
+        let released = guard.release().await;
+        let Err(Error::Lost { reason, .. }) = &released else { panic!("{kind}: {released:?}") };
+        assert_eq!(*reason, Loss::Expired, "{kind}");
+        // And nothing of it is left.
+        locker.try_lock("over").await.expect("free").release().await.expect("released");
+    }
 }

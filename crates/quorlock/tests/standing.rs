@@ -5,15 +5,19 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use quorlock::node::memory::MemoryNode;
-use quorlock::node::{Answer, Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Node};
-use quorlock::runtime::{BoxFuture, Runtime};
-use quorlock::{Error, Guard, Locker, Locking, Owner};
-use quorlock_testkit::{Asked, StillWorld, VirtualTime};
+use quorlock::node::{
+    Answer, Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Node, Queued, TicketNumber,
+    Verb,
+};
+use quorlock::runtime::{BoxFuture, Runtime, TokioRuntime};
+use quorlock::{Error, Guard, Locker, Locking, Owner, Token};
+use quorlock_testkit::conformance::{Client, owner};
+use quorlock_testkit::{Asked, DEADLINE, StillWorld, VirtualTime};
 use tokio::task::yield_now;
 
 const TTL: Duration = StillWorld::TTL;
@@ -264,4 +268,125 @@ async fn who_goes_away_before_its_ticket_has_nothing_to_give_back() {
     for nothing in ["lines: 0", "waiters: 0", "alarms: 0"] {
         assert!(shown.contains(nothing), "{nothing}: {shown}");
     }
+}
+
+/// A node that notes who has been released on it.
+#[derive(Debug, Default)]
+struct Noting {
+    node: MemoryNode,
+    released: Mutex<Vec<Token>>,
+}
+
+impl Node for Noting {
+    fn label(&self) -> &'static str {
+        "noting:"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {
+        self.node.ready()
+    }
+
+    fn submit(&self, call: Call) {
+        if let Verb::Release { token, .. } = call.request().verb {
+            self.released.lock().expect("no panic").push(*token);
+        }
+        self.node.submit(call);
+    }
+
+    fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+        self.node.listen(client, node, inbox);
+    }
+}
+
+/// A candidate gives a node back that its holder needs. That release may run once more, at any time, as over a
+/// connection that could not be ended: it finds nothing that the candidate counts on.
+#[tokio::test]
+async fn what_was_given_back_once_is_never_counted_on_again() {
+    let nodes: Vec<_> = (0..3).map(|_| Arc::new(Noting::default())).collect();
+    let seen: Vec<_> = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
+    let locker = Locker::builder().with_nodes(seen.clone()).connect().await.expect("connected");
+    // The third has come back, and is free.
+    let holder = owner("x");
+    for node in &seen[..2] {
+        assert!(holder.acquire(node, DEADLINE).is_done().await);
+    }
+    let mut locking = wanted(&locker);
+    let given_back = || nodes[2].released.lock().expect("no panic").clone();
+    assert_eq!(given_back().len(), 2, "by the first attempt, and since the holder needs it");
+    assert!(holder.seen(&seen[2]).await.is_none());
+    for node in &seen[..2] {
+        assert!(holder.release(node).is_done().await);
+    }
+    let guard = loop {
+        if let Some(taken) = poll(&mut locking) {
+            break taken.expect("its turn");
+        }
+        yield_now().await;
+    };
+    let released: Vec<_> =
+        nodes.iter().flat_map(|node| node.released.lock().expect("no panic").clone()).collect();
+    let status = locker.inspect("x").await.expect("a status");
+    let records = status.nodes.iter().filter_map(|node| *node.record.as_ref().expect("an answer"));
+    let tokens: Vec<_> = records.map(|record| record.token.expect("of this library")).collect();
+    assert!(tokens.len() >= 2, "a majority has it");
+    let dead = tokens.iter().any(|token| released.contains(token));
+    assert!(!dead, "a late release would take it away");
+    guard.release().await.expect("released");
+}
+
+/// A node that gives everybody a place at the end of all numbers, while others follow the clock.
+#[derive(Debug)]
+struct Lying(MemoryNode, bool);
+
+impl Node for Lying {
+    fn label(&self) -> &'static str {
+        "lying:"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.0.capabilities();
+        capabilities.numbers_by_clock = true;
+        capabilities
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {
+        self.0.ready()
+    }
+
+    fn submit(&self, call: Call) {
+        if self.1 && matches!(call.request().verb, Verb::Wait { .. }) {
+            return call.answer(Answer::Queued(Queued {
+                number: u64::MAX,
+                record: None,
+                told: true,
+            }));
+        }
+        self.0.submit(call);
+    }
+
+    fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+        self.0.listen(client, node, inbox);
+    }
+}
+
+/// One that lies about its queue has nothing to say about those of the others.
+#[tokio::test]
+async fn a_place_that_cannot_be_is_not_taken_on_other_nodes() {
+    let node = |lies| Arc::new(Lying(MemoryNode::default(), lies)) as Arc<dyn Node>;
+    let nodes = [node(false), node(false), node(true)];
+    let locker = Locker::builder().with_nodes(nodes.clone()).connect().await.expect("connected");
+    let guard = locker.lock("x").await.expect("free");
+    let other = Locker::builder().with_nodes(nodes.clone()).connect().await.expect("connected");
+    let mut locking = wanted(&other);
+    settled().await;
+    let client = Client::with(ClientId::random(&TokioRuntime::current()), Arc::clone(&nodes[0]));
+    let place = client.waiter("x", 1).wait(TicketNumber::New(1), DEADLINE).queued().await.number;
+    assert!(place < u64::MAX / 2, "{place}");
+    drop(client);
+    guard.release().await.expect("released");
+    assert!(poll(&mut locking).is_none_or(|taken| taken.is_ok()));
 }

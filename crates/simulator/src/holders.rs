@@ -32,13 +32,15 @@ pub(crate) struct NewWindow {
     /// That of the guard which its owner had before, if it had one.
     pub(crate) holding: Option<u32>,
     pub(crate) heeds: bool,
+    /// Whether it is extended without end, for the TTL of all, and shared with nobody.
+    pub(crate) renewed: bool,
     pub(crate) fence: Option<u64>,
 }
 
 impl World {
     /// Notes that somebody holds a lock from now on. Returns the window, and what it is a part of.
     pub(crate) fn opened(&self, guard: &Arc<Guard>, new: &NewWindow) -> (u32, u32) {
-        let NewWindow { process, name, holding, heeds, fence } = *new;
+        let NewWindow { process, name, holding, heeds, renewed, fence } = *new;
         let now = || self.state().now_of(process);
         let until = self.valid_until(process, guard).unwrap_or_else(now);
         let mut holders = self.holders.lock().expect("no panic in between");
@@ -52,7 +54,8 @@ impl World {
         let guard = Arc::downgrade(guard);
         holders.held.push(Held { window, process, guard, until });
         drop(holders);
-        let opened = Opened { window, process: process as u8, name, holding, until, fence, heeds };
+        let opened =
+            Opened { window, process: process as u8, name, holding, until, fence, heeds, renewed };
         self.note_by(process, What::Opened(opened));
         (window, holding)
     }
@@ -72,8 +75,12 @@ impl World {
             if held.process != process {
                 return true;
             }
-            let Some(guard) = held.guard.upgrade() else { return false };
             let now = || self.state().now_of(process);
+            let Some(guard) = held.guard.upgrade() else {
+                // It was let go of; of a process that stands still meanwhile, that is yet to come.
+                held.until = held.until.min(now());
+                return held.until > self.state().now;
+            };
             let until = self.valid_until(process, &guard).unwrap_or_else(|| held.until.min(now()));
             // The rounding of clocks is no change.
             if until.abs_diff(held.until) > 1_000 {

@@ -40,11 +40,13 @@ pub enum FaultClass {
     AllClocks,
     Forge,
     Poison,
+    StopAll,
+    RollingRestart,
 }
 
 impl FaultClass {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::Pause,
         Self::Preempt,
         Self::Suspend,
@@ -67,6 +69,8 @@ impl FaultClass {
         Self::AllClocks,
         Self::Forge,
         Self::Poison,
+        Self::StopAll,
+        Self::RollingRestart,
     ];
 
     /// Its name on the command line.
@@ -95,6 +99,8 @@ impl FaultClass {
             Self::AllClocks => "all-clocks",
             Self::Forge => "forge",
             Self::Poison => "poison",
+            Self::StopAll => "stop-all",
+            Self::RollingRestart => "rolling-restart",
         }
     }
 }
@@ -271,10 +277,13 @@ impl Plan {
         for _ in 0..count {
             let index = random.below(setup.faults.len() as u64) as usize;
             let at = random.below(setup.horizon);
-            let mut fault = fault(setup, setup.faults[index], at, &mut random);
+            let fault = fault(setup, setup.faults[index], at, &mut random);
             // All of it is over when the calm begins.
-            fault.lasts = fault.lasts.min(setup.horizon - at);
-            faults.push(fault);
+            let others = on_other_nodes(setup, setup.faults[index], fault);
+            for mut fault in [fault].into_iter().chain(others).filter(|it| it.at < setup.horizon) {
+                fault.lasts = fault.lasts.min(setup.horizon - fault.at);
+                faults.push(fault);
+            }
             classes[index].1 += 1;
         }
         faults.sort_by_key(|fault| fault.at);
@@ -359,8 +368,35 @@ fn fault(setup: &Setup, class: FaultClass, at: u64, random: &mut Random) -> Faul
             let number = random.pick(&numbers).unwrap_or(ten_years);
             (FaultKind::Poison { node, number }, random.between(100 * MS, 3 * ttl))
         }
+        FaultClass::StopAll => (FaultKind::Stop { node }, random.between(20 * MS, ttl)),
+        FaultClass::RollingRestart => {
+            let loses = if setup.dialect == Dialect::Strict { u64::MAX } else { 0 };
+            (FaultKind::Crash { node, loses }, random.between(ttl / 2, 2 * ttl))
+        }
     };
     Fault { at, lasts, kind }
+}
+
+/// What the same class does to the other nodes: at the same moment, or to one after the other when the one before
+/// votes again.
+fn on_other_nodes(setup: &Setup, class: FaultClass, fault: Fault) -> Vec<Fault> {
+    let servers = setup.servers() as u8;
+    let others = |first: u8| (1..servers).map(move |node| (first + node) % servers);
+    let ttl = setup.ttl.as_nanos() as u64;
+    match (class, fault.kind) {
+        (FaultClass::StopAll, FaultKind::Stop { node }) => {
+            others(node).map(|node| Fault { kind: FaultKind::Stop { node }, ..fault }).collect()
+        }
+        (FaultClass::RollingRestart, FaultKind::Crash { node, loses }) => {
+            let spacing = fault.lasts + setup.quarantine().as_nanos() as u64 + ttl;
+            let one = |(turn, node): (usize, u8)| {
+                let at = fault.at + (turn as u64 + 1) * spacing;
+                Fault { at, kind: FaultKind::Crash { node, loses }, ..fault }
+            };
+            others(node).enumerate().map(one).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// How long a server takes to be there again.

@@ -50,11 +50,19 @@ pub enum Planted {
     SecretUnchecked,
     /// A number that nobody can have been given is adopted, by servers and clients.
     PoisonAdopted,
+    /// A request that was late is taken for a clock that is off, if that is a little ahead.
+    LateTakenForClock,
+    /// A server that was away for one extension never counts again for that lock.
+    NeverWinsBack,
+    /// A server takes a lock anew for its holder while it casts no votes.
+    WinBackInQuarantine,
+    /// A server that casts no vote says that the lock is another's.
+    TakenInQuarantine,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 26] = [
         Self::DeadlineFromReply,
         Self::GrantFromArrival,
         Self::ReleaseUnchecked,
@@ -77,6 +85,10 @@ impl Planted {
         Self::DeadByAnyClock,
         Self::SecretUnchecked,
         Self::PoisonAdopted,
+        Self::LateTakenForClock,
+        Self::NeverWinsBack,
+        Self::WinBackInQuarantine,
+        Self::TakenInQuarantine,
     ];
 
     /// What a margin lacks that counts how far a server may be behind twice, and not how far ahead.

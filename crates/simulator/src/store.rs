@@ -81,8 +81,8 @@ mod tests {
     #[test]
     fn a_write_after_one_of_a_later_holder_is_late() {
         let opened = |window, holding, until| {
-            let (process, name, fence, heeds) = (0, 0, None, false);
-            What::Opened(Opened { window, process, name, holding, until, fence, heeds })
+            let (process, name, fence, heeds, renewed) = (0, 0, None, false, false);
+            What::Opened(Opened { window, process, name, holding, until, fence, heeds, renewed })
         };
         let written = |window| {
             let (name, sent, fence, accepted, stale) = (0, 0, None, true, false);

@@ -58,6 +58,9 @@ fn said(what: &What) -> Option<String> {
         ),
         What::Word { node, process } => format!("node {node} tells process {process} of a grant"),
         What::Wanted { process, name } => format!("process {process} wants lock {name}"),
+        What::Taken { process, name, .. } => {
+            format!("process {process} is told that lock {name} is taken")
+        }
         What::Opened(Opened { window, process, name, until, fence, .. }) => {
             let fence = fence.map(|fence| format!(", with fence {fence}")).unwrap_or_default();
             format!(

@@ -84,6 +84,15 @@ pub enum What {
         /// Which lock.
         name: u8,
     },
+    /// Somebody is told that another has the lock that he wanted.
+    Taken {
+        /// Which process.
+        process: u8,
+        /// Which lock.
+        name: u8,
+        /// Since when he wanted it.
+        since: u64,
+    },
     /// Somebody is told that he holds a lock.
     Opened(Opened),
     /// Its validity was found to end at another time than before.
@@ -180,6 +189,7 @@ pub enum VerbKind {
     Extend,
     /// An extension by somebody whose lease on that node has not run out.
     Heal,
+    WinBack,
     Confirm,
     Wait,
     Release,
@@ -216,6 +226,8 @@ pub struct Opened {
     pub fence: Option<u64>,
     /// Whether the holder waits for the loss to be told.
     pub heeds: bool,
+    /// Whether it is extended without end, for the TTL of all, and shared with nobody.
+    pub renewed: bool,
 }
 
 /// A write that reached the resource.

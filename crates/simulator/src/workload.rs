@@ -78,7 +78,7 @@ impl Client {
             let (client, locker, busy) = (self.clone(), locker.clone(), Arc::clone(&busy));
             let random = Random::new(self.world.setup.seed, self.stream + 1 + user as u64);
             self.runtime.spawn(Box::pin(async move {
-                User { client, locker, random }.run().await;
+                User { client, locker, random, renewed: true }.run().await;
                 busy.fetch_sub(1, Ordering::Relaxed);
             }));
         }
@@ -117,10 +117,11 @@ impl Client {
     async fn use_until(&self, locker: &Locker, until: u64) {
         let mut random = Random::new(self.world.setup.seed, self.stream + 1);
         while self.world.state().now_of(self.process) < until {
-            match locker.lock(NAMES[0]).wait(Duration::from_millis(500)).await {
+            let lock = locker.lock(NAMES[0]).wait(Duration::from_millis(500));
+            match self.attempt(lock, 0).await {
                 Ok(guard) => {
                     let guard = Arc::new(guard);
-                    let (window, _) = self.opened(&guard, 0, None, true);
+                    let (window, _) = self.opened(&guard, 0, None, true, true);
                     self.watch(&guard, window);
                     self.sleep(random.between(1_000_000, 300_000_000)).await;
                     self.release(guard, window).await;
@@ -128,6 +129,17 @@ impl Client {
                 Err(_) => self.sleep(random.between(1_000_000, 100_000_000)).await,
             }
         }
+    }
+
+    /// Tries to take a lock, and notes it if that is said to be taken.
+    async fn attempt(&self, lock: Lock, name: usize) -> Result<Guard, Error> {
+        let since = self.world.state().now_of(self.process);
+        let taken = lock.await;
+        if taken.as_ref().is_err_and(is_taken) {
+            let (process, name) = (self.process as u8, name as u8);
+            self.world.note_by(self.process, What::Taken { process, name, since });
+        }
+        taken
     }
 
     /// Changes the set of nodes, again and again until that is done.
@@ -176,7 +188,7 @@ impl Client {
                     self.wants(0);
                     if let Ok(guard) = locker.lock(NAMES[0]).await {
                         let guard = Arc::new(guard);
-                        let (window, _) = self.opened(&guard, 0, None, true);
+                        let (window, _) = self.opened(&guard, 0, None, true, true);
                         self.watch(&guard, window);
                         held = Some((guard, window));
                     }
@@ -225,7 +237,7 @@ impl Client {
     fn open_shared(&self, guard: Guard, name: usize, heeds: bool) -> (Arc<Guard>, u32) {
         let guard = Arc::new(guard);
         let before = self.board().holding(&guard, |window| self.world.is_open(window));
-        let (window, holding) = self.opened(&guard, name as u8, before, heeds);
+        let (window, holding) = self.opened(&guard, name as u8, before, heeds, false);
         self.board().holds(&guard, (window, holding));
         if heeds {
             self.watch(&guard, window);
@@ -249,7 +261,7 @@ impl Client {
         let lock = locker.lock(NAMES[0]).await;
         if let Ok(guard) = lock {
             let guard = Arc::new(guard);
-            let (window, _) = self.opened(&guard, 0, None, false);
+            let (window, _) = self.opened(&guard, 0, None, false, true);
             self.world.note_by(self.process, What::Got(self.process as u8));
             self.sleep(CALM_HOLD.as_nanos() as u64).await;
             self.release(guard, window).await;
@@ -262,9 +274,10 @@ impl Client {
         name: u8,
         holding: Option<u32>,
         heeds: bool,
+        renewed: bool,
     ) -> (u32, u32) {
         let fence = Some(self.fence(guard, name));
-        let new = NewWindow { process: self.process, name, holding, heeds, fence };
+        let new = NewWindow { process: self.process, name, holding, heeds, renewed, fence };
         self.world.opened(guard, &new)
     }
 
@@ -305,6 +318,8 @@ struct User {
     client: Client,
     locker: Locker,
     random: Random,
+    /// Whether the lock that it wants is to be extended without end, for the TTL of all.
+    renewed: bool,
 }
 
 impl User {
@@ -324,8 +339,8 @@ impl User {
                 _ => {
                     let lock = self.refined(name);
                     self.client.wants(name);
-                    if let Ok(guard) = lock.await {
-                        let held = self.open(guard, name, None);
+                    if let Ok(guard) = self.client.attempt(lock, name).await {
+                        let held = self.open(guard, name, None, self.renewed);
                         self.hold(held, name).await;
                     }
                 }
@@ -347,7 +362,9 @@ impl User {
             1 => lock.wait(Duration::from_nanos(random.between(1, ttl / 2))),
             _ => lock.wait(Duration::from_nanos(random.between(ttl / 2, 2 * ttl))),
         };
-        match random.below(20) {
+        let wish = random.below(20);
+        self.renewed = !matches!(wish, 0 | 1 | 3 | 4 | 6);
+        match wish {
             0 | 1 => lock.fixed(),
             2 => lock.at_least(Duration::from_nanos(ttl / 4)),
             3 => lock.max_hold(Duration::from_nanos(random.between(ttl / 2, 2 * ttl))),
@@ -364,7 +381,7 @@ impl User {
         let Ok(guards) = self.locker.lock_many(NAMES).wait(wait).await else { return };
         let mut opened = Vec::new();
         for (name, guard) in guards.into_iter().enumerate() {
-            opened.push((self.open(guard, name, None), name));
+            opened.push((self.open(guard, name, None, true), name));
         }
         for (held, name) in opened {
             self.hold(held, name).await;
@@ -374,13 +391,14 @@ impl User {
     /// The same lock for one owner, twice.
     async fn take_again(&mut self, name: usize) {
         let owner = self.locker.new_owner();
-        let Ok(first) = self.refined(name).owner(&owner).await else { return };
+        let lock = self.refined(name).owner(&owner);
+        let Ok(first) = self.client.attempt(lock, name).await else { return };
         let first = Arc::new(first);
-        let (window, holding) = self.client.opened(&first, name as u8, None, false);
+        let (window, holding) = self.client.opened(&first, name as u8, None, false, false);
         if let Ok(second) = self.refined(name).owner(&owner).await {
             // It may have been lost in between, and taken anew.
             let same = (first.fence() == second.fence()).then_some(holding);
-            let held = self.open(second, name, same);
+            let held = self.open(second, name, same, false);
             self.hold(held, name).await;
         }
         self.client.release(first, window).await;
@@ -393,7 +411,8 @@ impl User {
     /// A lock in which other processes may take part.
     async fn share(&mut self, name: usize) {
         let owner = self.locker.new_owner();
-        let Ok(guard) = self.refined(name).owner(&owner).await else { return };
+        let lock = self.refined(name).owner(&owner);
+        let Ok(guard) = self.client.attempt(lock, name).await else { return };
         let id = owner.id();
         self.board().share(name, id.clone());
         self.hold_shared(guard, name).await;
@@ -466,16 +485,22 @@ impl User {
         .await;
         drop(locking);
         if let Some(guard) = taken {
-            let held = self.open(guard, name, None);
+            let held = self.open(guard, name, None, self.renewed);
             self.hold(held, name).await;
         }
     }
 
     /// Begins to hold a lock.
-    fn open(&mut self, guard: Guard, name: usize, holding: Option<u32>) -> (Arc<Guard>, u32) {
+    fn open(
+        &mut self,
+        guard: Guard,
+        name: usize,
+        holding: Option<u32>,
+        renewed: bool,
+    ) -> (Arc<Guard>, u32) {
         let guard = Arc::new(guard);
         let heeds = self.random.percent(75);
-        let (window, _) = self.client.opened(&guard, name as u8, holding, heeds);
+        let (window, _) = self.client.opened(&guard, name as u8, holding, heeds, renewed);
         if heeds {
             self.client.watch(&guard, window);
         }
@@ -532,6 +557,15 @@ impl Client {
         let sent = state.now_of(self.process);
         let write = Write { window, name, sent, fence };
         state.at(sent + random.between(100_000, 20_000_000), Event::Write(write));
+    }
+}
+
+/// Whether an error says that somebody else has the lock.
+fn is_taken(error: &Error) -> bool {
+    match error {
+        Error::Taken { .. } => true,
+        Error::TimedOut { last, .. } => is_taken(last),
+        _ => false,
     }
 }
 

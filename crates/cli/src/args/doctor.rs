@@ -21,7 +21,8 @@ clocks; and of a SQLite file, who may open it and where it lies.
 
 With --json it is one object: severity, exit_code, quorum {nodes, needed, usable, may_fail}, \
 settings {ttl_ms, node_limit_ms, connect_limit_ms, dialect, max_ttl_ms, clock_behind_ms, \
-clock_ahead_ms, clients_apart_ms}, findings, and for each of the nodes its node, usable, facts and \
+clock_ahead_ms, clients_apart_ms}, sources (for each setting the option, variable or file that it comes \
+from, or default), findings, and for each of the nodes its node, usable, facts and \
 findings. A finding has check, severity (ok, warn, error), text and \
 remedy (or null). Fields may be added, and those that are there stay.
 

@@ -9,11 +9,13 @@ Locks that other Redlock libraries hold are not listed, since nothing tells thei
 other keys; quorlock status shows them by name. On Redis all keys of the database are gone \
 through, a few hundred at a time.
 
-With --json it is an array of what quorlock status --json prints.
+With --json it is an array of what quorlock status --json prints. In an outage it is what the nodes \
+know that are still there: exit code 69 says that locks may be missing, those that are listed have \
+the state unknown if too few nodes answered to tell, and stderr names the nodes that did not.
 
 Exit codes:
     0  listed, though there may be none
-   69  too few nodes answered to know all locks
+   69  too few nodes answered to know all locks: what is known is listed
    78  arguments or settings that cannot work
   125  quorlock itself failed
 

@@ -7,6 +7,7 @@ mod doctor;
 mod extend;
 mod init;
 mod list;
+mod mistakes;
 mod nodes;
 mod note;
 mod pages;
@@ -22,9 +23,9 @@ use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::stderr::{fail, hint};
+use crate::stderr::{self, fail, hint};
 use crate::{duration, exit};
 pub(crate) use acquire::AcquireArgs;
 pub(crate) use bench::BenchArgs;
@@ -33,6 +34,7 @@ pub(crate) use doctor::DoctorArgs;
 pub(crate) use extend::ExtendArgs;
 pub(crate) use init::InitArgs;
 pub(crate) use list::ListArgs;
+pub(crate) use mistakes::quoted;
 pub(crate) use nodes::{ChangeArgs, NodesArgs};
 pub(crate) use note::NoteArgs;
 pub(crate) use pages::{CompletionsArgs, ManArgs, Shell};
@@ -61,7 +63,7 @@ in a file: --config FILE or QUORLOCK_CONFIG, else ~/.config/quorlock/config.toml
   max_ttl = \"30s\"
   ttl = \"10s\"
   wait = \"1m30s\"
-  node_limit = \"50ms\"
+  node_limit = \"200ms\"
   connect_limit = \"1s\"
 
 Exit codes are listed in the help of each command: quorlock run --help. The same everywhere are \
@@ -69,7 +71,7 @@ Exit codes are listed in the help of each command: quorlock run --help. The same
 itself failed).
 
 Examples:
-  quorlock run backup -- ./backup.sh        # once on this machine: no set-up
+  quorlock run backup -- ./backup.sh        # once for this user: no set-up
   export QUORLOCK_NODES=redis://a,redis://b,redis://c
   quorlock run backup -- ./backup.sh        # once on all machines
   quorlock run -n backup -- ./backup.sh     # not now if taken: exit code 75
@@ -88,20 +90,36 @@ const NODE_HELP: &str = "\
 A node: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://… with TLS, redis+unix:///PATH, or \
 sqlite:PATH; ?name=NAME if machines reach it under different addresses. Give it once per node, or list them with commas (%2C within a password). Where the URL \
 has no user or no password, QUORLOCK_USERNAME and QUORLOCK_PASSWORD or the file QUORLOCK_PASSWORD_FILE \
-count [default: a SQLite file of this user, for this machine: $XDG_STATE_HOME/quorlock/locks.db, or \
-~/.local/state/quorlock/locks.db]";
+count [env: QUORLOCK_NODES] [default: a SQLite file for the processes of this user on this machine: \
+$XDG_STATE_HOME/quorlock/locks.db, or ~/.local/state/quorlock/locks.db. For several users, name one that all \
+of them may write to, such as sqlite:/var/lib/quorlock/locks.db]";
 
 /// Run a command while a lock is held, on this machine or across many.
 ///
 /// The lock lives on one or more independent Redis or Valkey servers, its nodes, and is held by
 /// whoever has it on a majority of them. With no node named it lives in a file, for the processes
-/// of this machine.
+/// of this user on this machine.
 #[derive(Parser)]
 #[command(name = "quorlock", version, styles = STYLES, after_help = EXAMPLES)]
 #[command(arg_required_else_help = false, disable_help_subcommand = true)]
 pub(crate) struct Args {
+    #[arg(long, value_name = "FORMAT", global = true, default_value = "text", help = LOG_HELP)]
+    pub(crate) log: LogFormat,
+
     #[command(subcommand)]
     pub(crate) action: Action,
+}
+
+const LOG_HELP: &str = "\
+How messages go to stderr. text: for people. json: one object in each line, with time, level (error, warn, info, \
+debug, trace), message, lock and node (or null). What the command of a run writes there stays as it is. \
+QUORLOCK_LOG=info says as well whom a lock is waited for, and when it was taken and released";
+
+/// How messages are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
 }
 
 #[derive(Subcommand)]
@@ -124,9 +142,8 @@ pub(crate) enum Action {
 /// Where the lock lives. Not `Debug`: the URLs may hold passwords.
 #[derive(clap::Args)]
 pub(crate) struct ClusterArgs {
-    #[arg(long = "node", value_name = "URL", env = "QUORLOCK_NODES", value_delimiter = ',')]
-    #[arg(help = NODE_HELP)]
-    #[arg(hide_env_values = true, help_heading = NODES)]
+    #[arg(long = "node", value_name = "URL", value_delimiter = ',')]
+    #[arg(help = NODE_HELP, help_heading = NODES)]
     pub(crate) nodes: Vec<String>,
 
     #[arg(
@@ -140,7 +157,7 @@ pub(crate) struct ClusterArgs {
     pub(crate) dialect: DialectArgs,
 
     #[arg(
-        help = "How long a node may take to answer [env: QUORLOCK_NODE_LIMIT] [default: 50ms, or a \
+        help = "How long a node may take to answer [env: QUORLOCK_NODE_LIMIT] [default: 200ms, or a \
                   twentieth of the TTL if that is less]"
     )]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = NODES)]
@@ -168,37 +185,21 @@ pub(crate) fn read() -> Result<Args, u8> {
             Err(_) => exit::OWN_FAILURE,
         },
         _ => {
-            let text = without_tokens(&without_urls(&error.render().to_string()));
-            let text = text.trim_start_matches("error: ").trim_end();
+            let args: Vec<_> = std::env::args_os().collect();
+            if asks_for_json(&args) {
+                stderr::write_json();
+            }
+            let text = mistakes::explain(&error, &args);
             fail(text.replace("\n  tip:", &format!("\n  {}", hint("tip:"))));
             exit::MISUSE
         }
     })
 }
 
-/// What was written into a wrong place may be a URL with a password.
-fn without_urls(text: &str) -> String {
-    let mut shown = String::new();
-    let mut rest = text;
-    while let Some((before, url)) = rest.split_once("://") {
-        shown.push_str(before);
-        shown.push_str("://…");
-        let end = url.find(|c: char| c.is_whitespace() || "'\"".contains(c));
-        rest = &url[end.unwrap_or(url.len())..];
-    }
-    shown + rest
-}
-
-/// A token, too, may have been written into a wrong place.
-fn without_tokens(text: &str) -> String {
-    let mut shown = String::new();
-    let mut rest = text;
-    while let Some((before, token)) = rest.split_once("ql:") {
-        shown.push_str(before);
-        shown.push_str("ql:…");
-        rest = token.trim_start_matches(|c: char| c.is_ascii_hexdigit() || c == ':');
-    }
-    shown + rest
+/// Whether messages are to be JSON, though the rest cannot be read.
+fn asks_for_json(args: &[OsString]) -> bool {
+    let own = args.iter().take_while(|arg| *arg != "--").collect::<Vec<_>>();
+    own.iter().any(|arg| *arg == "--log=json") || own.windows(2).any(|two| two == ["--log", "json"])
 }
 
 #[cfg(test)]
@@ -227,23 +228,6 @@ mod tests {
                 paragraph = prose;
             }
         }
-    }
-
-    #[test]
-    fn a_url_in_the_wrong_place_is_not_shown() {
-        assert_eq!(
-            without_urls("unexpected 'redis://:secret@h,redis://:b@i' found\nUsage: x://y"),
-            "unexpected 'redis://…' found\nUsage: x://…"
-        );
-        assert_eq!(without_urls("nothing: here"), "nothing: here");
-    }
-
-    #[test]
-    fn a_token_in_the_wrong_place_is_not_shown() {
-        let token = "ql:0123456789abcdef0123456789abcdef01234567:0123456789abcdef01234567";
-        let text = format!("unexpected argument '{token}' found\n{token}");
-        assert_eq!(without_tokens(&text), "unexpected argument 'ql:…' found\nql:…");
-        assert_eq!(without_tokens("nothing: here"), "nothing: here");
     }
 
     #[test]

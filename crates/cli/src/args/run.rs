@@ -17,8 +17,8 @@ command and what it left running (but see -o). If quorlock itself is killed, the
 at once.
 
 While the command runs, the lock is extended every third of its TTL. If that fails until a sixth \
-of the TTL is left, the group gets SIGTERM, and half of that time later SIGKILL: it is gone \
-before the lock is. If the lock is found lost, the group gets SIGTERM at once and SIGKILL within \
+of the TTL is left, or what --end-before says, the group gets SIGTERM, and when a twelfth of the TTL \
+is left SIGKILL: it is gone before the lock is. If the lock is found lost, the group gets SIGTERM at once and SIGKILL within \
 0.1 s. What the command moved out of its group, as a daemon does, is not ended.
 
 On a terminal quorlock shows who holds the lock, what is left of the lease and how many wait, \
@@ -51,8 +51,8 @@ info, debug. NO_COLOR turns colours off.
 
 Exit codes:
     *  that of the command; 128+N if signal N ended it
-   69  too few nodes can be reached, or vote yet (in the time of -w, or at
-       once with -n)
+   69  too few nodes can be reached, or vote yet, in the time of -w, or with -n
+       in that of --votes-within; at once if that time cannot be enough
    75  the lock is taken by somebody else (-n; another code with -E)
    76  the lock was lost or held for as long as it may be, and the command was
        ended
@@ -67,6 +67,7 @@ Examples:
   quorlock run --node redis://a,redis://b,redis://c nightly -- ./backup.sh
   quorlock run -n -E 0 nightly -- ./backup.sh     # somebody else does it: fine
   quorlock run -w 1m30s --ttl 5s deploy/web -c './build && ./deploy'
+  quorlock run --ttl 30s --end-before 10s sync -- ./sync  # 7.5 s to clean up
   quorlock run --hold-at-least 1m mail -- ./send  # once, though clocks differ";
 
 const OWNER_HELP: &str = "\
@@ -95,9 +96,18 @@ pub(crate) struct RunArgs {
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
 
-    /// Do not wait: fail if the lock is taken
+    /// Do not wait behind another holder: fail if the lock is taken. Votes that are missing are waited for, see
+    /// --votes-within
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) nonblock: bool,
+
+    #[arg(
+        help = "With -n, wait so long at the most for votes that are missing, since nodes were restarted, or \
+                  cannot be reached; 0 for not at all [env: QUORLOCK_VOTES_WITHIN] [default: until nodes that \
+                  were all restarted vote again, and 5s; at most 2m]"
+    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "wait")]
+    pub(crate) votes_within: Option<Duration>,
 
     /// The exit code if the lock is taken (-n) or does not become free in time (-w) [default: 75
     /// and 124]
@@ -119,6 +129,14 @@ pub(crate) struct RunArgs {
     /// never]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) kill_after: Option<Duration>,
+
+    #[arg(
+        help = "How long before the end of the lease the command is told (--signal), if the lock cannot be extended: \
+                what it gets to clean up in, before it is killed (SIGKILL). At most half of the TTL [default: a \
+                sixth of the TTL]"
+    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) end_before: Option<Duration>,
 
     /// What to end the command with
     #[arg(short, long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]

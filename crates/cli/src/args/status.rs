@@ -25,8 +25,12 @@ With --json it is one object in one line. Fields are never removed; what is not 
   fence         the number of its holder, higher than that of all before
   quarantine_ms when a majority of the nodes votes again, if too many of them
                 cast no vote, since they were started or emptied
-  nodes         for each [{node, state, holder, remaining_ms, waiting, fence,
-                quarantine_ms, error}], where state is held, free or failed
+  nodes         for each [{node, state, holder, by, note, remaining_ms,
+                waiting, fence, quarantine_ms, error}], where state is held,
+                free or failed, and error says why it could not be asked
+
+In an outage it shows what the nodes know that are still there, with the state unknown if that is \
+not enough to tell.
 
 Passwords belong into QUORLOCK_NODES or a file: the arguments of a process can be seen by every \
 user of the machine. QUORLOCK_LOG says what is logged to stderr: off, error, warn (the default), \

@@ -1,18 +1,16 @@
 //! What is to be promised of the locks on Redis and Valkey nodes.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use quorlock::{Builder, Dialect, Settings};
 
-use super::{Config, duration, misuse};
+use super::{Lookup, misuse};
 use crate::args::DialectArgs;
 use crate::exit::Failed;
 
-const DIALECT: &str = "QUORLOCK_DIALECT";
-const MAX_TTL: &str = "QUORLOCK_MAX_TTL";
 /// For tests alone: in no file and no argument, where it would stay.
 const TRUST: &str = "QUORLOCK_TRUST_NEW_NODES";
 
@@ -29,15 +27,21 @@ pub(crate) struct Promises {
 
 impl Promises {
     /// What the command line says, or else the environment, or else the file.
-    pub(crate) fn new(args: &DialectArgs, config: &Config) -> Result<Self, Failed> {
-        let default = Settings::default();
-        let max_ttl = duration(args.max_ttl, MAX_TTL, config.max_ttl)?;
+    pub(crate) fn new(args: &DialectArgs, lookup: &mut Lookup<'_>) -> Result<Self, Failed> {
+        let (default, config) = (Settings::default(), lookup.config);
+        let read = |value: OsString| parse(&value.to_string_lossy());
+        let dialect = lookup.setting("dialect", args.dialect, config.dialect, read)?;
+        let max_ttl = lookup.duration("max_ttl", args.max_ttl, config.max_ttl)?;
         Ok(Self {
-            dialect: which(args.dialect, config.dialect)?,
+            dialect: dialect.unwrap_or_default(),
             max_ttl: max_ttl.unwrap_or(default.max_ttl),
-            clock_behind: config.clock_behind.unwrap_or(default.clock_behind),
-            clock_ahead: config.clock_ahead.unwrap_or(default.clock_ahead),
-            clients_apart: config.clients_apart.unwrap_or(default.clients_apart),
+            clock_behind: lookup.in_file("clock_behind", config.clock_behind, default.clock_behind),
+            clock_ahead: lookup.in_file("clock_ahead", config.clock_ahead, default.clock_ahead),
+            clients_apart: lookup.in_file(
+                "clients_apart",
+                config.clients_apart,
+                default.clients_apart,
+            ),
             trust_new_nodes: trusts(env::var_os(TRUST).as_deref())?,
         })
     }
@@ -46,6 +50,16 @@ impl Promises {
     pub(crate) fn margin(&self) -> Duration {
         let window = self.clock_behind.saturating_add(self.clock_ahead);
         window.saturating_add(self.clients_apart.saturating_mul(2))
+    }
+
+    /// How long a node casts no vote that may have forgotten locks.
+    pub(crate) fn quarantine(&self) -> Duration {
+        self.max_ttl.saturating_add(self.margin())
+    }
+
+    /// Whether new nodes need not be told that they are.
+    pub(crate) fn trusts_new_nodes(&self) -> bool {
+        self.trust_new_nodes
     }
 
     pub(crate) fn apply(&self, builder: Builder) -> Builder {
@@ -76,15 +90,6 @@ pub(crate) fn name(dialect: Dialect) -> &'static str {
         Dialect::Redlock => "redlock",
         _ => "strict",
     }
-}
-
-fn which(said: Option<Dialect>, in_file: Option<Dialect>) -> Result<Dialect, Failed> {
-    if let Some(dialect) = said {
-        return Ok(dialect);
-    }
-    let Some(value) = env::var_os(DIALECT) else { return Ok(in_file.unwrap_or_default()) };
-    let value = value.to_string_lossy();
-    parse(&value).map_err(|error| misuse(format!("{DIALECT}: {error}")))
 }
 
 fn trusts(value: Option<&OsStr>) -> Result<bool, Failed> {

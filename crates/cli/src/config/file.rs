@@ -12,7 +12,7 @@ use super::{Config, NodeEntry, dialect, misuse};
 use crate::duration;
 use crate::exit::Failed;
 
-const KEYS: &str = "nodes, prefix, ttl, wait, node_limit, connect_limit, username, password_file, \
+const KEYS: &str = "nodes, prefix, ttl, wait, votes_within, node_limit, connect_limit, username, password_file, \
                     note, dialect, max_ttl, clock_behind, clock_ahead, clients_apart";
 const NODE_KEYS: &str = "url, username, password_file";
 
@@ -32,6 +32,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Config, Failed> {
             "prefix" => config.prefix = Some(item.text()?),
             "ttl" => config.ttl = Some(item.duration()?),
             "wait" => config.wait = Some(item.duration()?),
+            "votes_within" => config.votes_within = Some(item.duration()?),
             "node_limit" => config.node_limit = Some(item.duration()?),
             "connect_limit" => config.connect_limit = Some(item.duration()?),
             "username" => config.username = Some(item.text()?),
@@ -190,7 +191,7 @@ mod tests {
     fn reads_every_key() {
         let config = read(
             "nodes = ['redis://a', { url = 'redis://b', username = 'u' }]\nprefix = 'p:'\n\
-             ttl = '5s'\nwait = 1.5\nnode_limit = '20ms'\nconnect_limit = 2\nusername = 'all'\n\
+             ttl = '5s'\nwait = 1.5\nvotes_within = '1m'\nnode_limit = '20ms'\nconnect_limit = 2\nusername = 'all'\n\
              password_file = 'secret'\nnote = false\ndialect = 'redlock'\nmax_ttl = '20s'\n\
              clock_behind = '1ms'\nclock_ahead = '2ms'\nclients_apart = '3ms'\n",
         );
@@ -201,6 +202,7 @@ mod tests {
         assert_eq!(config.prefix.as_deref(), Some("p:"));
         assert_eq!(config.ttl, Some(Duration::from_secs(5)));
         assert_eq!(config.wait, Some(Duration::from_millis(1_500)));
+        assert_eq!(config.votes_within, Some(Duration::from_secs(60)));
         assert_eq!(config.node_limit, Some(Duration::from_millis(20)));
         assert_eq!(config.connect_limit, Some(Duration::from_secs(2)));
         assert_eq!(config.username.as_deref(), Some("all"));

@@ -6,9 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use quorlock::node;
 use url::Url;
 
-use super::{Config, NodeEntry, misuse, warn_if_open_to_all};
+use super::{Lookup, NodeEntry, Origin, misuse, warn_if_open_to_all};
 use crate::exit::Failed;
 
 const USERNAME: &str = "QUORLOCK_USERNAME";
@@ -23,8 +24,20 @@ pub(crate) struct Login {
 
 impl Login {
     /// What the environment and the file say for all nodes.
-    pub(crate) fn new(config: &Config) -> Result<Self, Failed> {
-        let username = text(USERNAME)?.or_else(|| config.username.clone());
+    pub(crate) fn new(lookup: &mut Lookup<'_>) -> Result<Self, Failed> {
+        let config = lookup.config;
+        let origin = |variable: Option<&str>, in_file: bool, lookup: &Lookup<'_>| match variable {
+            Some(variable) => Origin::Variable(variable.to_owned()),
+            None if in_file => lookup.file(),
+            None => Origin::Default,
+        };
+        let said = text(USERNAME)?;
+        let of = origin(said.is_some().then_some(USERNAME), config.username.is_some(), lookup);
+        lookup.found("username", of);
+        let username = said.or_else(|| config.username.clone());
+        let variable =
+            [PASSWORD, PASSWORD_FILE].into_iter().find(|name| env::var_os(name).is_some());
+        lookup.found("password", origin(variable, config.password_file.is_some(), lookup));
         let password = match (text(PASSWORD)?, env::var_os(PASSWORD_FILE)) {
             (Some(_), Some(_)) => {
                 let both = format!("both {PASSWORD} and {PASSWORD_FILE} are set; unset one");
@@ -57,6 +70,22 @@ pub(super) fn has_password(url: &str) -> bool {
     Url::parse(url).is_ok_and(|url| url.password().is_some() || parameter(&url, "pass"))
 }
 
+/// A URL as it may be shown.
+pub(crate) fn without_password(text: &str) -> String {
+    let Ok(mut url) = Url::parse(text) else { return "…".to_owned() };
+    if !has_password(text) {
+        return text.to_owned();
+    }
+    // A URL without a host has none there.
+    let _ = url.set_password(None);
+    if parameter(&url, "pass") {
+        let others: Vec<_> = url.query_pairs().filter(|(key, _)| key != "pass").collect();
+        let others: Vec<_> = others.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        url.set_query((!others.is_empty()).then(|| others.join("&")).as_deref());
+    }
+    url.into()
+}
+
 fn parameter(url: &Url, name: &str) -> bool {
     url.query_pairs().any(|(key, _)| key == name)
 }
@@ -66,8 +95,8 @@ fn with(text: &str, username: Option<&String>, password: Option<&String>) -> Str
     let Ok(mut url) = Url::parse(text) else { return text.to_owned() };
     // Encoded here, since the URL would take a `%` for the start of something encoded.
     let encoded = |text: &String| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-    match url.scheme() {
-        "redis" | "rediss" | "valkey" | "valkeys" => {
+    match node::login_of(text) {
+        Some(node::Login::BeforeHost) => {
             // A URL without a host takes neither, and is refused later.
             if let Some(username) = username.filter(|_| url.username().is_empty()) {
                 let _ = url.set_username(&encoded(username));
@@ -76,15 +105,14 @@ fn with(text: &str, username: Option<&String>, password: Option<&String>) -> Str
                 let _ = url.set_password(Some(&encoded(password)));
             }
         }
-        "unix" | "redis+unix" | "valkey+unix" => {
+        Some(node::Login::Parameters) => {
             for (name, value) in [("user", username), ("pass", password)] {
                 if let Some(value) = value.filter(|_| !parameter(&url, name)) {
                     url.query_pairs_mut().append_pair(name, value);
                 }
             }
         }
-        // A file asks nobody for a password.
-        _ => return text.to_owned(),
+        Some(node::Login::Nowhere) | None => return text.to_owned(),
     }
     url.into()
 }
@@ -124,6 +152,21 @@ mod tests {
 
     fn completed(url: &str) -> String {
         with(url, Some(&"al ice".to_owned()), Some(&"p%/:@,ß".to_owned()))
+    }
+
+    #[test]
+    fn a_password_is_left_out_and_nothing_else() {
+        for (url, shown) in [
+            ("redis://h:7/2?name=a", "redis://h:7/2?name=a"),
+            ("redis://bob:hunter2@h", "redis://bob@h"),
+            ("redis://:hunter2@h:1", "redis://h:1"),
+            ("redis+unix:///s?db=2&pass=hunter2&name=x", "redis+unix:///s?db=2&name=x"),
+            ("redis+unix:///s?pass=hunter2", "redis+unix:///s"),
+            ("sqlite:/a b.db", "sqlite:/a b.db"),
+            ("hunter2", "…"),
+        ] {
+            assert_eq!(without_password(url), shown);
+        }
     }
 
     #[test]

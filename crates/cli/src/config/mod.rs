@@ -4,37 +4,42 @@
 //!   command line ──▶ QUORLOCK_* ──▶ file ──▶ default        the first that says something decides
 //! ```
 //!
-//! Each setting is looked up on its own. Files: `place` knows which file, `file` reads it, `login`
+//! Each setting is looked up on its own. Files: `lookup` does that and remembers where it was found, `variables`
+//! knows which variables there are, `place` knows which file, `file` reads it, `login`
 //! puts users and passwords into the URLs of the nodes, `dialect` knows what
 //! is to be promised of their locks.
 
 pub(crate) mod dialect;
 mod file;
 mod login;
+mod lookup;
 mod place;
+mod variables;
 
 use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::duration;
 use crate::exit::{self, Failed};
 use crate::stderr::warn;
 pub(crate) use dialect::Promises;
-pub(crate) use login::Login;
+pub(crate) use login::{Login, without_password};
+pub(crate) use lookup::{Lookup, Origin, Origins};
 use quorlock::Dialect;
 
 /// What a file says. Not `Debug`: the URLs may hold passwords.
 #[derive(Default)]
 pub(crate) struct Config {
+    /// Where it is.
+    pub(crate) path: Option<PathBuf>,
     pub(crate) nodes: Vec<NodeEntry>,
     pub(crate) prefix: Option<String>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) wait: Option<Duration>,
+    pub(crate) votes_within: Option<Duration>,
     pub(crate) node_limit: Option<Duration>,
     pub(crate) connect_limit: Option<Duration>,
     pub(crate) username: Option<String>,
@@ -48,7 +53,7 @@ pub(crate) struct Config {
 }
 
 /// A node that a file names.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct NodeEntry {
     pub(crate) url: String,
     pub(crate) username: Option<String>,
@@ -58,6 +63,7 @@ pub(crate) struct NodeEntry {
 impl Config {
     /// Reads the file that was named, or the first that is there of those that need not be.
     pub(crate) fn load(named: Option<&Path>) -> Result<Self, Failed> {
+        variables::check(env::vars_os().map(|(name, _)| name))?;
         let variable = env::var_os(place::VARIABLE);
         let Some((path, must_be_there)) = place::find(named, variable)? else {
             return Ok(Self::default());
@@ -76,34 +82,13 @@ impl Config {
                 )));
             }
         };
-        let config = file::parse(&path, &text)?;
+        let mut config = file::parse(&path, &text)?;
         if config.nodes.iter().any(|node| login::has_password(&node.url)) {
             warn_if_open_to_all(&path);
         }
+        config.path = Some(path);
         Ok(config)
     }
-}
-
-/// What the command line says, or else the environment, or else the file.
-///
-/// # Errors
-/// If the variable is what decides, and cannot be understood.
-pub(crate) fn duration(
-    said: Option<Duration>,
-    variable: &str,
-    in_file: Option<Duration>,
-) -> Result<Option<Duration>, Failed> {
-    if said.is_some() {
-        return Ok(said);
-    }
-    let Some(value) = env::var_os(variable) else { return Ok(in_file) };
-    let value = value.to_string_lossy();
-    duration::parse(&value).map(Some).map_err(|error| misuse(format!("{variable}: {error}")))
-}
-
-/// A setting of the environment that is any text.
-pub(crate) fn text_variable(name: &str) -> Option<OsString> {
-    env::var_os(name)
 }
 
 fn misuse(message: impl Into<String>) -> Failed {

@@ -13,6 +13,14 @@ fn bad_arguments_give_78_and_name_the_fault() {
         (&["run"], "<NAME>"),
         (&["run", node, "x"], "<CMD>"),
         (&["run", node, "x", "true"], "unexpected argument 'true'"),
+        (
+            &["run", "demo", "echo", "hello"],
+            "tip: the command stands behind --: quorlock run … -- echo …",
+        ),
+        (&["rnu", "demo", "--", "true"], "tip: a similar subcommand exists: 'run'"),
+        (&["run", node, "--timeout", "3", "x", "--", "true"], "tip: write --wait 3"),
+        (&["run", node, "--ttl", "0", "x", "--", "true"], "a TTL of zero (--ttl, ttl) is no lock"),
+        (&["acquire", node, "--ttl", "0s", "x"], "a TTL of zero (--ttl, ttl) is no lock"),
         (&["run", node, "--frob", "x", "--", "true"], "unexpected argument '--frob'"),
         (&["run", node, "-n", "-w", "1", "x", "--", "true"], "cannot be used with"),
         (&["run", node, "x", "-c", "true", "--", "true"], "cannot be used with"),
@@ -43,6 +51,29 @@ fn bad_arguments_give_78_and_name_the_fault() {
         assert_eq!(run.code, Some(78), "{name:?}: {run:?}");
         let run = outcome(quorlock().args(["status", "--node", &server.url(), name]));
         assert_eq!(run.code, Some(78), "{name:?}: {run:?}");
+    }
+}
+
+#[test]
+fn no_word_of_the_library_reaches_whoever_calls_the_command() {
+    let server = quorlock_testkit::RedisServer::start();
+    let node = format!("--node={}", server.url());
+    for args in [
+        &["extend", &node, "--token", "bogus", "x"][..],
+        &["release", &node, "--token", "bogus", "x"],
+        &["run", &node, "--owner", "bogus", "x", "--", "true"],
+        &["run", &node, "--ttl", "550ms", "x", "--", "true"],
+        &["run", &node, "--ttl", "5ms", "x", "--", "true"],
+        &["run", &node, "--node-limit", "9s", "x", "--", "true"],
+        &["run", &node, "--max-hold", "10ms", "x", "--", "true"],
+        &["run", "--node", "http://a", "x", "--", "true"],
+        &["status", &node, ""],
+    ] {
+        let run = outcome(quorlock().args(args));
+        assert_eq!(run.code, Some(78), "{args:?}: {run:?}");
+        for word in ["Guard", "Locker", "Owner::", "Builder", "builder", "feature", "loss lead"] {
+            assert!(!run.stderr.contains(word), "{args:?}: {run:?}");
+        }
     }
 }
 

@@ -96,6 +96,80 @@ fn nodes_come_from_the_command_line_or_the_environment_or_the_file() {
 }
 
 #[test]
+fn a_variable_that_is_misspelt_is_refused_and_locks_nothing() {
+    let home = Home::with("");
+    let misspelt = |name: &str, args: &[&str]| {
+        let mut command = home.quorlock(args[0]);
+        command.env("XDG_STATE_HOME", home.0.path()).env(name, "redis://a");
+        refusal(command.args(&args[1..]))
+    };
+    for args in [
+        &["run", "x", "--", "true"][..],
+        &["acquire", "x"],
+        &["status", "x"],
+        &["list"],
+        &["doctor"],
+        &["init"],
+    ] {
+        let said = misspelt("QUORLOCK_NODE", args);
+        assert!(
+            said.contains("there is no variable QUORLOCK_NODE; write QUORLOCK_NODES"),
+            "{said}"
+        );
+    }
+    let said = misspelt("QUORLOCK_SERVERS", &["list"]);
+    assert!(said.contains("QUORLOCK_SERVERS; unset it") && said.contains("NODES, "), "{said}");
+    assert!(!home.0.path().join("quorlock").exists(), "a lock was taken after all");
+    // What a run leaves to its command, and what Kubernetes tells of a Service, are no mistakes.
+    let mut inside = home.quorlock("run");
+    inside.env("XDG_STATE_HOME", home.0.path()).env("QUORLOCK_PORT_6379_TCP_ADDR", "10.0.0.1");
+    let script = "$QUORLOCK run inner -- echo in";
+    let run = outcome(inside.args(["outer", "--", "sh", "-c", script]));
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "in\n"), "{run:?}");
+}
+
+#[test]
+fn a_level_that_is_none_is_refused() {
+    let home = Home::with("");
+    let said = refusal(home.quorlock("list").env("QUORLOCK_LOG", "inof"));
+    assert!(said.contains("\"inof\" is no level, as perhaps info is"), "{said}");
+}
+
+#[test]
+fn the_doctor_says_where_each_setting_comes_from() {
+    let home = Home::with("");
+    let text =
+        format!("nodes = ['{}']\nconnect_limit = '2s'\nclock_ahead = '200ms'", home.node("a"));
+    let file = home.write("config.toml", &text, 0o644);
+    let doctor = || {
+        let mut doctor = home.quorlock("doctor");
+        doctor.env("QUORLOCK_TTL", "9s").env("QUORLOCK_PASSWORD", "hunter2");
+        doctor.args(["--node-limit", "300ms"]);
+        doctor
+    };
+    let people = outcome(&mut doctor());
+    assert_eq!(people.code, Some(0), "{people:?}");
+    let lines: Vec<_> = people.stdout.lines().collect();
+    let file = file.display().to_string();
+    assert!(
+        lines.contains(&&*format!("  from {file}: nodes, clock_ahead, connect_limit")),
+        "{people:?}"
+    );
+    for line in ["  from QUORLOCK_TTL: ttl", "  from --node-limit: node_limit"] {
+        assert!(lines.contains(&line), "{people:?}");
+    }
+    assert!(lines.iter().any(|line| line.starts_with("  by default: prefix, ")), "{people:?}");
+    let programs = outcome(doctor().arg("--json"));
+    let found: serde_json::Value = serde_json::from_str(&programs.stdout).expect("JSON");
+    let sources = &found["sources"];
+    assert_eq!((&sources["nodes"], &sources["ttl"]), (&file.into(), &"QUORLOCK_TTL".into()));
+    assert_eq!(sources["node_limit"], "--node-limit");
+    assert_eq!((&sources["prefix"], &sources["username"]), (&"default".into(), &"default".into()));
+    assert_eq!(sources["password"], "QUORLOCK_PASSWORD");
+    assert!(!programs.stdout.contains("hunter2") && !people.stdout.contains("hunter2"));
+}
+
+#[test]
 fn the_file_is_named_or_found() {
     let home = Home::with("");
     let urls = ["a", "b", "c", "d"].map(|name| home.node(name));

@@ -168,6 +168,26 @@ fn a_command_is_gone_before_a_lock_that_cannot_be_extended() {
 }
 
 #[test]
+fn a_command_is_told_as_long_before_the_end_as_was_asked_for() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(server.addr());
+    let script = "trap 'echo told; read _; echo cleaned; exit 0' TERM; echo in; while :; do sleep 0.01; done";
+    let args = ["--ttl", "6s", "--end-before", "2750ms", "x", "--", "sh", "-c", script];
+    let mut run = Running::start(quorlock().args(["run", "--node", &proxy.url()]).args(args));
+    assert_eq!(run.line(), "in");
+    proxy.hang(true);
+    assert_eq!(run.line(), "told");
+    let record = Record::on(&server, "x").expect("it is still held");
+    // Without it, it would be 1.5 s: a sixth of the TTL, and half a second that nobody counts on.
+    let left = record.left_ms(&server);
+    assert!((1_750..=3_500).contains(&left), "{left} ms");
+    run.write("\n");
+    assert_eq!(run.line(), "cleaned");
+    let run = run.end();
+    assert_eq!(run.code, Some(76), "{run:?}");
+}
+
+#[test]
 fn a_release_that_no_node_hears_is_warned_about_and_keeps_the_exit_code() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());

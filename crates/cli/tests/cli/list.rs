@@ -111,5 +111,30 @@ fn too_few_nodes_give_69() {
     assert_eq!(two[0]["name"], "x", "two of three know");
     nodes.0[1].kill();
     let one = outcome(&mut nodes.quorlock("list"));
-    assert_eq!((one.code, &*one.stdout), (Some(69), ""), "{one:?}");
+    assert_eq!(one.code, Some(69), "{one:?}");
+    let line = one.stdout.lines().nth(1).expect("a line for the lock");
+    assert!(line.starts_with("x ") && line.contains("  unknown; "), "{one:?}");
+    assert!(line.contains(&format!("pid {}", std::process::id())), "{one:?}");
+    assert!(one.stderr.contains("locks may be missing"), "{one:?}");
+    for away in &nodes.0[..2] {
+        let said = format!("warning: node redis://{} cannot be asked: ", away.addr());
+        assert_eq!(one.stderr.matches(&said).count(), 1, "{one:?}");
+    }
+    assert_eq!(one.stderr.lines().count(), 3, "{one:?}");
+
+    let json = outcome(nodes.quorlock("list").arg("--json"));
+    assert_eq!(json.code, Some(69), "{json:?}");
+    let locks: Value = serde_json::from_str(&json.stdout).expect("JSON");
+    assert_eq!((&locks[0]["name"], &locks[0]["state"]), (&"x".into(), &"unknown".into()));
+    assert!(locks[0]["nodes"][0]["error"].is_string(), "{locks}");
+
+    // What was free before is not what may be held.
+    nodes.0[2].command(&["DEL", "x"]);
+    let free = outcome(&mut nodes.quorlock("list"));
+    assert_eq!(free.code, Some(69), "{free:?}");
+    assert!(free.stdout.starts_with("no lock is held as far as"), "{free:?}");
+    nodes.0[2].kill();
+    let none = outcome(nodes.quorlock("list").arg("--json"));
+    assert_eq!((none.code, &*none.stdout), (Some(69), "[]\n"), "{none:?}");
+    assert_eq!(none.stderr.matches("cannot be asked").count(), 4, "{none:?}");
 }

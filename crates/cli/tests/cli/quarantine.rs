@@ -38,7 +38,8 @@ fn assert_told(said: &str, nodes: &Nodes) {
         assert!(said.contains(&format!("redis://{}", server.addr())), "{said}");
     }
     assert!(said.contains("the lock x cannot be taken for another 1."), "{said}");
-    assert!(said.contains("run quorlock init if they are new"), "{said}");
+    assert!(said.contains("the set of nodes is new, or all of it may have forgotten"), "{said}");
+    assert!(said.contains("run quorlock init --force if they are new"), "{said}");
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn who_does_not_wait_or_not_long_enough_gets_69_and_the_remedy() {
             let Outcome { code, stdout, stderr, .. } = outcome(&mut command);
             assert_eq!((code, stdout.as_str()), (Some(69), ""), "{verb} {patience}: {stderr}");
             assert!(stderr.contains("the lock x cannot be taken for another 3600"), "{stderr}");
-            assert!(stderr.contains("run quorlock init if they are new"), "{stderr}");
+            assert!(stderr.contains("run quorlock init --force if they are new"), "{stderr}");
         }
     }
 }
@@ -80,6 +81,8 @@ fn who_does_not_wait_or_not_long_enough_gets_69_and_the_remedy() {
 fn a_terminal_shows_how_long_it_takes() {
     let nodes = Nodes::start(3);
     let mut run = Terminal::start(distrusting(&nodes, "run").args(["x", "--", "echo", "in"]));
+    run.sees("Mark them as new? [y/N] ");
+    run.types("n\n");
     let warned = run.sees("if they are new");
     assert!(warned.contains("cannot be taken for another 1."), "{warned}");
     let mut seen = Vec::new();
@@ -151,6 +154,29 @@ fn nodes_for_clients_with_other_settings_are_told_of_at_once() {
     assert!(run.stderr.contains("a max_ttl of 2s"), "{run:?}");
 }
 
+/// Nobody waits for what cannot come: not if some nodes have forgotten it, nor if others are away.
+#[test]
+fn settings_that_differ_are_an_error_for_who_would_wait_without_end() {
+    let nodes = Nodes::start(3);
+    init(&nodes);
+    let other = || {
+        let mut command = distrusting(&nodes, "run");
+        command.env("QUORLOCK_MAX_TTL", "2s").args(["x", "--", "true"]);
+        outcome(&mut command)
+    };
+    let told = |run: &Outcome| {
+        assert_eq!(run.code, Some(78), "{run:?}");
+        assert!(run.stderr.contains("a max_ttl of 1s"), "{run:?}");
+        assert!(run.stderr.contains("a max_ttl of 2s"), "{run:?}");
+        assert!(run.stderr.contains("run quorlock init --force once"), "{run:?}");
+    };
+    told(&other());
+    nodes.0[0].command(&["FLUSHALL"]);
+    told(&other());
+    nodes.0[1].kill();
+    told(&other());
+}
+
 #[test]
 fn status_and_list_show_who_does_not_vote_and_for_how_long() {
     let nodes = Nodes::start(3);
@@ -184,4 +210,50 @@ fn status_and_list_show_who_does_not_vote_and_for_how_long() {
     assert!(two["quarantine_ms"].as_u64() >= Some(3_600_000), "{two}");
     let said = patient(&["status", "x"]).stdout;
     assert!(said.contains("\nvotes:   too few nodes cast one for another 1h0m; "), "{said}");
+}
+
+/// All machines were restarted, and then comes the job of the night.
+#[test]
+fn who_does_not_wait_for_a_holder_waits_for_votes_and_says_so() {
+    let nodes = Nodes::start(3);
+    init(&nodes);
+    nodes.0.iter().for_each(RedisServer::restart);
+    let job = ["-n", "-E", "0", "x", "--", "echo", "in"];
+    let at_once = outcome(distrusting(&nodes, "run").args(["--votes-within", "0"]).args(job));
+    assert_eq!((at_once.code, at_once.stdout.as_str()), (Some(69), ""), "{at_once:?}");
+    let short = outcome(distrusting(&nodes, "run").args(["--votes-within", "100ms"]).args(job));
+    assert_eq!((short.code, short.stdout.as_str()), (Some(69), ""), "{short:?}");
+
+    nodes.0.iter().for_each(RedisServer::restart);
+    let run = outcome(distrusting(&nodes, "run").args(job));
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "in\n"), "{run:?}");
+    assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+    assert!(run.stderr.contains("the lock x cannot be taken for another 1."), "{run:?}");
+    assert!(run.stderr.contains("; waiting 6.5s at the most for the votes"), "{run:?}");
+    // And not behind somebody who has it.
+    nodes.take("x");
+    let taken = outcome(distrusting(&nodes, "run").args(["-n", "x", "--", "echo", "in"]));
+    assert_eq!((taken.code, taken.stdout.as_str()), (Some(75), ""), "{taken:?}");
+}
+
+/// So that the first job after that finds nodes that vote.
+#[test]
+fn status_list_and_doctor_begin_the_time_without_votes() {
+    for look in [&["status", "x"][..], &["list"], &["doctor"]] {
+        let nodes = Nodes::start(3);
+        init(&nodes);
+        nodes.0.iter().for_each(RedisServer::restart);
+        let looked = outcome(distrusting(&nodes, look[0]).args(&look[1..]));
+        assert!(!looked.stdout.is_empty(), "{looked:?}");
+        let began = Instant::now();
+        let is_forming = |server: &RedisServer| match server.command(&["GET", ":quorlock:set"]) {
+            Reply::Bulk(Some(marker)) => marker.starts_with(b"forming "),
+            _ => false,
+        };
+        assert!(nodes.0.iter().all(is_forming), "{look:?}: {looked:?}");
+        eventually("it is over", || began.elapsed() > QUIET);
+        let job = ["--votes-within", "0", "-n", "x", "--", "echo", "in"];
+        let run = outcome(distrusting(&nodes, "run").args(job));
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{look:?}: {run:?}");
+    }
 }

@@ -114,8 +114,43 @@ fn too_few_nodes_to_tell_give_69() {
 
     nodes.0[2].kill();
     let few = outcome(nodes.quorlock("status").arg("x"));
-    assert_eq!(few.code, Some(69), "{few:?}");
-    assert!(few.stderr.contains("1 of 3 nodes can be used"), "{few:?}");
+    assert_eq!((few.code, few.stderr.as_str()), (Some(69), ""), "{few:?}");
+    assert!(few.stdout.starts_with("x may be held or free: 1 of 3 nodes answered"), "{few:?}");
+    let (_, said) = read(&few, &nodes);
+    assert!(said[0].trim().starts_with('#'), "{few:?}");
+    assert!(said[1].contains("cannot connect") && said[2].contains("cannot connect"), "{few:?}");
+}
+
+#[test]
+fn in_an_outage_programs_get_what_is_known_and_why_it_is_not_all() {
+    let nodes = Nodes::start(3);
+    assert_eq!(outcome(nodes.quorlock("acquire").arg("x")).code, Some(0));
+    quorlock_testkit::eventually("every node has the lock", || nodes.holding("x") == 3);
+    let looked = || {
+        let status = outcome(nodes.quorlock("status").args(["--json", "x"]));
+        assert_eq!((status.code, status.stderr.as_str()), (Some(69), ""), "{status:?}");
+        json(&status)
+    };
+    nodes.0[1].kill();
+    // One that hangs is as much away as one that is gone.
+    nodes.0[2].pause();
+    let one = looked();
+    assert_eq!((&one["state"], &one["holder"]), (&"unknown".into(), &Value::Null), "{one}");
+    let known = &one["nodes"][0];
+    assert_eq!((&known["state"], &known["error"]), (&"held".into(), &Value::Null), "{one}");
+    assert_eq!(known["by"]["pid"], std::process::id(), "{one}");
+    for away in [1, 2] {
+        assert_eq!(one["nodes"][away]["state"], "failed", "{one}");
+        assert!(one["nodes"][away]["error"].is_string(), "{one}");
+    }
+    let people = outcome(nodes.quorlock("status").arg("x")).stdout;
+    assert!(people.contains(&format!(", pid {}, ", std::process::id())), "{people}");
+
+    nodes.0[0].kill();
+    let none = looked();
+    assert_eq!(none["state"], "unknown", "{none}");
+    let failed = |node: &Value| node["state"] == "failed" && node["error"].is_string();
+    assert!(none["nodes"].as_array().expect("nodes").iter().all(failed), "{none}");
 }
 
 #[test]

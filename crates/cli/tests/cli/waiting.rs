@@ -54,8 +54,13 @@ fn nodes_that_cannot_be_reached_are_waited_for() {
     assert_eq!(run.stderr.matches("trying again").count(), 1, "{run:?}");
     let last = run.stderr.lines().last().unwrap();
     assert!(last.starts_with("quorlock: waited 5") && last.contains("0 of 3 nodes"), "{run:?}");
-    let at_once = refused(nodes.quorlock("run").arg("-n"), 69);
+    let at_once = refused(nodes.quorlock("run").args(["-n", "--votes-within", "0"]), 69);
     assert!(!at_once.stderr.contains("trying again"), "{at_once:?}");
+    let soon = refused(nodes.quorlock("run").args(["-n", "--votes-within", "300ms"]), 69);
+    assert!(
+        soon.stderr.contains("trying again for ") && soon.stderr.contains("--votes-within"),
+        "{soon:?}"
+    );
 
     let (said, stderr) = io::pipe().unwrap();
     let args = ["x", "--", "echo", "in"];

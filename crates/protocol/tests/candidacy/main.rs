@@ -29,6 +29,7 @@ fn nobody_shares_the_lock_everybody_gets_it_and_nothing_is_left() {
     // Something has happened in all these worlds.
     let count = usize::try_from(seeds()).expect("a number of seeds");
     assert!(sum.by_queue > 5 * count && sum.turns > sum.by_queue && sum.yields > count);
+    assert!(sum.given_back > count, "{}", sum.given_back);
 }
 
 #[test]

@@ -42,8 +42,8 @@ pub(crate) enum Number {
 pub(crate) enum Answer {
     Done,
     Refused,
-    /// The number, and what is left of another's record; nothing if it was passed on this moment.
-    Queued(u64, Option<u64>),
+    /// The number, and what is left of another's record and whose it is; nothing if it was passed on this moment.
+    Queued(u64, Option<(u64, Token)>),
     /// No answer will come.
     Failed,
 }
@@ -117,7 +117,7 @@ impl Node {
                 }
                 let number = self.take_place(now, token, place, number);
                 if let Some(record) = self.record.as_ref().filter(|_| !mine) {
-                    return Answer::Queued(number, Some(record.ends - now));
+                    return Answer::Queued(number, Some((record.ends - now, record.token)));
                 }
                 let left = self.record.as_ref().map_or(0, |record| record.ends);
                 match self.pass_on(now, token, &hears, words) {

@@ -1,5 +1,6 @@
 //! One candidate, step by step.
 
+use std::num::NonZero;
 use std::time::Duration;
 
 use quorlock_protocol::{Candidacy, Drift, Moment, NodeSet, Number, Queueing, Quorum, Step, Terms};
@@ -63,7 +64,7 @@ impl Candidate {
 
     fn queued_at(&mut self, node: usize, sent: u64, number: u64, free_at: u64) {
         self.rules.answered(node);
-        let queueing = Queueing { number, free_at: Some(at(free_at)), told: true };
+        let queueing = Queueing { number, free_at: Some(at(free_at)), told: true, holder: None };
         self.rules.queued(node, at(sent), queueing);
     }
 
@@ -374,7 +375,7 @@ fn a_place_is_kept_though_the_record_lasts_for_longer() {
     candidate.ask_all(5);
     candidate.queued_at(0, 5, NUMBER, 10_000);
     assert_eq!(candidate.step(6), Step::Until(at(205)), "two leases");
-    let queueing = Queueing { number: NUMBER, free_at: None, told: true };
+    let queueing = Queueing { number: NUMBER, free_at: None, told: true, holder: None };
     candidate.rules.queued(0, at(5), queueing);
     assert_eq!(candidate.step(6), Step::Until(at(205)));
     let short = Terms { ttl: Duration::from_millis(100), ..TERMS };
@@ -387,7 +388,7 @@ fn where_no_word_is_sent_and_where_nobody_answers_it_asks_again() {
     let mut candidate = Candidate::of(3);
     candidate.ask_all(0);
     candidate.queued(0, 0);
-    let silent = Queueing { number: NUMBER, free_at: Some(at(60)), told: false };
+    let silent = Queueing { number: NUMBER, free_at: Some(at(60)), told: false, holder: None };
     for node in [1, 2] {
         candidate.rules.answered(node);
         candidate.rules.queued(node, at(0), silent);
@@ -407,4 +408,65 @@ fn a_candidate_knows_whether_it_has_asked_anybody() {
     assert!(!one.rules.has_asked());
     one.ask(set(&[1]), false, 0);
     assert!(one.rules.has_asked());
+}
+
+/// A node that comes back is free, while the holder has the other two.
+#[test]
+fn what_a_holder_needs_is_given_back() {
+    let named = |candidate: &mut Candidate, node, sent: u64, holder| {
+        candidate.rules.answered(node);
+        let free_at = Some(at(sent + 60));
+        let queueing =
+            Queueing { number: NUMBER, free_at, told: true, holder: NonZero::new(holder) };
+        candidate.rules.queued(node, at(sent), queueing);
+    };
+    let asked = |holders: [u32; 2]| {
+        let mut candidate = Candidate::of(3);
+        candidate.ask_all(1);
+        candidate.done(0, 1);
+        named(&mut candidate, 1, 1, holders[0]);
+        named(&mut candidate, 2, 1, holders[1]);
+        candidate
+    };
+    let mut candidate = asked([7, 7]);
+    assert_eq!(candidate.step(2), Step::GiveBack(set(&[0])));
+    candidate.rules.start_over();
+    assert_eq!((candidate.rules.votes(), candidate.rules.refusals()), (0, 0));
+    assert_eq!(candidate.rules.number(), Some(NUMBER), "its place in the queues is the same");
+    assert_eq!(candidate.step(2), Step::Unreachable, "nothing is known of the new token");
+    candidate.ask(set(&[1, 2]), false, 2);
+    for node in 1..3 {
+        named(&mut candidate, node, 2, 7);
+    }
+    assert_eq!(candidate.step(3), Step::Until(at(62)), "the holder's records end then");
+    // All nodes are asked then. What is granted is of no more use, if the holder is still there.
+    candidate.ask_all(4);
+    for node in 1..3 {
+        named(&mut candidate, node, 4, 7);
+    }
+    candidate.done(0, 4);
+    assert_eq!(candidate.step(5), Step::GiveBack(set(&[0])));
+    // Whoever holds it by one node each has not the lock: then it is offered to who stands before us.
+    assert_eq!(asked([7, 8]).step(2), yields(set(&[0])));
+    assert_eq!(asked([0, 0]).step(2), yields(set(&[0])), "nobody knows who");
+    // What is over is nobody's.
+    assert_eq!(asked([7, 7]).step(61), yields(set(&[0])));
+}
+
+/// Word of a release comes from one node after the other.
+#[test]
+fn what_a_holder_has_let_go_of_is_not_given_back() {
+    let mut candidate = Candidate::of(5);
+    candidate.ask_all(1);
+    for node in 0..5 {
+        candidate.rules.answered(node);
+        let (free_at, holder) = (Some(at(61)), NonZero::new(7));
+        let queueing = Queueing { number: NUMBER, free_at, told: true, holder };
+        candidate.rules.queued(node, at(1), queueing);
+    }
+    assert!(candidate.rules.is_taken(at(2)));
+    assert!(candidate.rules.told(0, at(1), 1));
+    assert!(!candidate.rules.is_taken(at(2)), "it was released there");
+    assert!(candidate.rules.told(1, at(1), 1) && candidate.rules.told(2, at(1), 1));
+    assert_eq!(candidate.step(3), won(1));
 }

@@ -10,6 +10,7 @@
 //! What a client does around the rules is what the library does: see its `drive` module.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZero;
 use std::time::Duration;
 
 use quorlock_protocol::{
@@ -66,6 +67,8 @@ pub(crate) struct Tale {
     pub(crate) turns: usize,
     pub(crate) by_queue: usize,
     pub(crate) yields: usize,
+    /// How often somebody gave back what a holder might need.
+    pub(crate) given_back: usize,
     pub(crate) asked: usize,
     /// The longest that somebody had to wait after the last fault.
     pub(crate) longest_wait: u64,
@@ -78,6 +81,7 @@ impl Tale {
         self.turns += other.turns;
         self.by_queue += other.by_queue;
         self.yields += other.yields;
+        self.given_back += other.given_back;
         self.asked += other.asked;
         self.longest_wait = self.longest_wait.max(other.longest_wait);
         self.longest_gap = self.longest_gap.max(other.longest_gap);
@@ -790,9 +794,12 @@ impl World {
                 standing.rules.granted(node, sent.max(standing.yielded_at[node]), 1);
             }
             Answer::Done => standing.rules.granted(node, sent, 1),
-            Answer::Queued(number, left) => {
-                let free_at = Some(now.after(Duration::from_nanos(left.unwrap_or(TTL))));
-                standing.rules.queued(node, sent, Queueing { number, free_at, told: true });
+            Answer::Queued(number, record) => {
+                let left = record.map_or(TTL, |(left, _)| left);
+                let free_at = Some(now.after(Duration::from_nanos(left)));
+                let holder = record.and_then(|(_, token)| NonZero::new(token as u32));
+                let queueing = Queueing { number, free_at, told: true, holder };
+                standing.rules.queued(node, sent, queueing);
             }
             Answer::Refused | Answer::Failed => standing.rules.missed(node),
         }
@@ -818,6 +825,20 @@ impl World {
                         _ => 0,
                     };
                     return self.after(dawdle, Event::Come { client, token });
+                }
+                Step::GiveBack(nodes) => {
+                    standing.rules.start_over();
+                    let sent = self.local(client);
+                    self.new_token(client);
+                    for node in 0..self.nodes.len() {
+                        self.submit(client, node, token, Verb::Release, sent);
+                    }
+                    self.tale.given_back += 1;
+                    let others = NodeSet::first(self.nodes.len()).without(nodes);
+                    if !self.ask(client, others, false) {
+                        return;
+                    }
+                    continue;
                 }
                 Step::Ask { nodes, yielding } => {
                     if !self.ask(client, nodes, yielding) {

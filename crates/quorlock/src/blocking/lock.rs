@@ -18,6 +18,7 @@ impl Lock {
     same_as! { "Lock":
         wait(at_most: Duration)
         ttl(ttl: Duration)
+        votes_within(at_most: Duration)
         at_least(validity: Duration)
         fixed()
         max_extensions(most: u32)

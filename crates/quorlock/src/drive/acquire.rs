@@ -9,7 +9,7 @@ use crate::core::{Core, Stamp};
 use crate::error::NodeAnswers;
 use crate::locked::locked;
 use crate::name::Name;
-use crate::node::{Answer, Failure, Request, Round, Verb};
+use crate::node::{Answer, Failure, FailureKind, Request, Round, Verb};
 use crate::token::Token;
 use crate::wish::Wish;
 use quorlock_protocol::{Acquire, AcquireOutcome, Defeat, Moment, Number, Proposal, Vote};
@@ -69,9 +69,25 @@ impl Defeated {
         }
     }
 
+    /// Whether nothing but that requests or answers arrived too late was in the way. Nodes have not looked at the one,
+    /// and are told to forget the other, so that they can be asked again at once.
+    pub(crate) fn is_late(&self, core: &Core, wish: &Wish) -> bool {
+        if self.defeat == Defeat::TooLate {
+            return wish.least.is_zero();
+        }
+        let failures = self.answers.0.iter().filter_map(|answer| answer.failure.as_ref());
+        let late = failures.filter(|failure| failure.kind() == FailureKind::Late).count();
+        self.defeat == Defeat::Unreachable && self.granted + late >= core.quorum.enough()
+    }
+
     /// By somebody of this process.
     pub(crate) fn taken() -> Self {
         Self { defeat: Defeat::Taken, granted: 0, answers: NodeAnswers::default() }
+    }
+
+    /// By nobody: the nodes were not asked before the caller's patience ended.
+    pub(crate) fn unasked() -> Self {
+        Self { defeat: Defeat::Unreachable, ..Self::taken() }
     }
 
     /// By others who got some of the nodes.
@@ -81,7 +97,8 @@ impl Defeated {
 }
 
 impl AcquireRound {
-    /// Asks all nodes for the name.
+    /// Asks all nodes for the name. The caller was [admitted](crate::gate::Gate), and has not let go of that: the
+    /// round does, once it is decided.
     pub(crate) fn start(core: &Arc<Core>, name: Name, wish: Wish) -> Arc<Self> {
         let token = Token::owned(&*core.runtime, wish.owner);
         let (stamp, since) = core.clock.stamp();
@@ -143,6 +160,7 @@ impl AcquireRound {
             None => {
                 state.round.abandon();
                 drop(state);
+                self.core.gate.leave();
                 self.give_back();
                 None
             }
@@ -183,6 +201,7 @@ impl AcquireRound {
                 Some(AcquireOutcome::Lost(_)) => (state.waker.take(), !state.asking),
             }
         };
+        self.core.gate.leave();
         if give_back {
             self.give_back();
         }
@@ -221,5 +240,9 @@ impl Round for AcquireRound {
 
     fn overdue(self: Arc<Self>, node: usize, why: Failure) {
         self.vote(node, None, |said| said.miss(node, why));
+    }
+
+    fn is_decided(&self) -> bool {
+        locked(&self.state).round.outcome().is_some()
     }
 }

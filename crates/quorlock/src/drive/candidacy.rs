@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{Claim, Defeated, Origin, ReleaseRound, Won, said::Said};
 use crate::core::{Core, Stamp};
+use crate::line::Turn;
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
@@ -13,6 +14,7 @@ use crate::node::{
 };
 use crate::runtime::random_u64;
 use crate::token::Token;
+use crate::waiters::Gone;
 use crate::watchdog::{Alarm, Place};
 use crate::wish::Wish;
 use quorlock_protocol::{self as protocol, Defeat, Moment, NodeSet, Number, Queueing, Step};
@@ -22,6 +24,10 @@ use quorlock_protocol::{self as protocol, Defeat, Moment, NodeSet, Number, Queue
 const LINGERING_TTLS: u8 = 4;
 /// A ticket waits no longer than this for the release before it.
 const LATEST_TICKET: Duration = Duration::from_millis(2);
+/// How long to ask nothing while some nodes cast no vote, and others that are missing would be enough.
+const REST_FOR_OTHERS: Duration = Duration::from_secs(1);
+/// Nodes that agree send word of a grant well within this, unless one of them hangs.
+const LOOK_SOON: Duration = Duration::from_millis(50);
 /// The shortest time between two looks at a record that is about to end.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
 
@@ -31,17 +37,24 @@ const SHORTEST_REST: Duration = Duration::from_millis(1);
 pub(crate) struct Candidacy {
     core: Arc<Core>,
     name: Name,
-    token: Token,
     ttl_ns: u64,
     least_ns: u64,
-    /// What word of a grant names it by.
-    waiter: u64,
     place: Place,
     state: Mutex<State>,
 }
 
+/// What nodes know a candidate by. Another one once it is given back: a release may run late, or twice, and must
+/// then find nothing that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    token: Token,
+    /// What word of a grant names it by.
+    waiter: u64,
+}
+
 #[derive(Debug)]
 struct State {
+    identity: Identity,
     standing: protocol::Candidacy,
     phase: Phase,
     /// Some nodes have not been asked yet: what they will answer has to be waited for, and a
@@ -75,6 +88,9 @@ enum Phase {
     Hopeless,
     /// It has become a claim, or has left.
     Over,
+    /// It was won, and nobody came for it before its time was over: it has left, and its place in front of the line
+    /// went to the next.
+    Missed,
 }
 
 impl Phase {
@@ -131,12 +147,11 @@ impl Candidacy {
         core.waiters.admit(|waiter| Self {
             core: Arc::clone(core),
             name,
-            token: Token::owned(&*core.runtime, wish.owner),
             ttl_ns: nanos(wish.ttl),
             least_ns: nanos(wish.least),
-            waiter,
             place: Place::default(),
             state: Mutex::new(State {
+                identity: Identity { token: Token::owned(&*core.runtime, wish.owner), waiter },
                 standing: protocol::Candidacy::new(core.quorum),
                 phase: Phase::STANDING,
                 asking: false,
@@ -165,6 +180,7 @@ impl Candidacy {
         match &state.phase {
             Phase::Won(won) if self.core.now() < won.0.before(self.least()) => {
                 let ((valid_until, number), turns) = (**won, state.block);
+                let token = state.identity.token;
                 state.phase = Phase::Over;
                 let abstaining = self.core.abstaining(state.said.failures());
                 let origin = Origin::Queued {
@@ -177,7 +193,7 @@ impl Candidacy {
                 self.end();
                 let won = Won { origin, valid_until, number, turns };
                 let name = self.name.clone();
-                Poll::Ready(Some(Claim::new(&self.core, name, self.token, *wish, won)))
+                Poll::Ready(Some(Claim::new(&self.core, name, token, *wish, won)))
             }
             Phase::Won(_) => {
                 // Nobody came for it in time.
@@ -188,6 +204,11 @@ impl Candidacy {
                 Poll::Pending
             }
             Phase::Hopeless => Poll::Ready(None),
+            Phase::Missed => {
+                // This moment: the next look finds it.
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
             Phase::Standing { .. } | Phase::Over => {
                 state.waker = Some(cx.waker().clone());
                 Poll::Pending
@@ -199,7 +220,7 @@ impl Candidacy {
     pub(crate) fn leave(&self) {
         let release = {
             let mut state = locked(&self.state);
-            if state.phase == Phase::Over {
+            if matches!(state.phase, Phase::Over | Phase::Missed) {
                 return;
             }
             state.phase = Phase::Over;
@@ -209,15 +230,33 @@ impl Candidacy {
         };
         self.end();
         if release {
-            self.release();
+            self.release(self.identity());
         }
     }
 
-    fn release(&self) {
-        let all = NodeSet::first(self.core.nodes.len());
-        let lingers = self.ttl() * u32::from(LINGERING_TTLS);
-        let (name, maker) = (self.name.clone(), (self.token, None));
-        ReleaseRound::new(&self.core, name, maker, all, true, lingers).send();
+    fn identity(&self) -> Identity {
+        locked(&self.state).identity
+    }
+
+    /// Gives everything back that nodes know by this, for good.
+    fn release(&self, Identity { token, waiter }: Identity) {
+        let (now, lingers) = (self.core.now(), self.ttl() * u32::from(LINGERING_TTLS));
+        let until = now.after(lingers);
+        self.core
+            .waiters
+            .left(Gone { waiter, name: self.name.clone(), token, lingers, until }, now);
+        let (name, all) = (self.name.clone(), NodeSet::first(self.core.nodes.len()));
+        ReleaseRound::new(&self.core, name, (token, None), all, true, lingers).send();
+    }
+
+    /// Goes on as somebody else, at the same place in the queues. Returns what is to be given back.
+    fn start_over(&self, state: &mut State) -> Identity {
+        let Identity { token, waiter } = state.identity;
+        state.standing.start_over();
+        state.said = Said::default();
+        let token = Token::owned(&*self.core.runtime, token.owner());
+        let waiter = self.core.waiters.renumber(waiter);
+        std::mem::replace(&mut state.identity, Identity { token, waiter })
     }
 
     /// How it stands, for whoever gives up.
@@ -260,7 +299,8 @@ impl Candidacy {
             }
             state.others |= grant.others;
             state.said.forget(node);
-            if state.standing.votes() < self.core.quorum.enough() {
+            let taken = state.standing.is_taken(self.core.now());
+            if state.standing.votes() < self.core.quorum.enough() && !taken {
                 // The other nodes should send word at any moment. If they do not, others have got
                 // there first.
                 self.look_soon(&mut state.phase);
@@ -286,7 +326,7 @@ impl Candidacy {
     /// Alarms are set and cleared under the mutex of the state that they follow from: of two, the one
     /// that knows more comes last, and none comes after the end.
     fn look_soon(self: &Arc<Self>, phase: &mut Phase) {
-        self.look_within(self.core.settings.node_limit, phase);
+        self.look_within(LOOK_SOON.min(self.core.settings.node_limit), phase);
     }
 
     fn look_within(self: &Arc<Self>, time: Duration, phase: &mut Phase) {
@@ -324,8 +364,8 @@ impl Candidacy {
             let least = self.core.next_number(wall_us);
             let proposal = (least > 0).then_some(Proposal { least, block: state.block });
             state.proposed = state.proposed.min(proposal.map_or(0, Proposal::last));
-            let candidacy = Arc::clone(self);
-            Arc::new(Ask { candidacy, stamp, sent, number, yielding, proposal })
+            let (candidacy, identity) = (Arc::clone(self), state.identity);
+            Arc::new(Ask { candidacy, identity, stamp, sent, number, yielding, proposal })
         };
         self.core.ask(&ask, nodes);
         let left = {
@@ -334,7 +374,7 @@ impl Candidacy {
             state.left
         };
         if left {
-            self.release();
+            self.release(ask.identity);
         }
         true
     }
@@ -356,6 +396,16 @@ impl Candidacy {
                 _ if state.said.is_hopeless(&self.core) => {
                     return self.decided(state, Phase::Hopeless);
                 }
+                Step::GiveBack(nodes) => {
+                    let before = self.start_over(&mut state);
+                    drop(state);
+                    self.release(before);
+                    let all = NodeSet::first(self.core.nodes.len());
+                    if !self.ask(all.without(nodes), false) {
+                        return;
+                    }
+                    continue;
+                }
                 Step::Ask { nodes, yielding } => {
                     drop(state);
                     if !self.ask(nodes, yielding) {
@@ -366,28 +416,65 @@ impl Candidacy {
                 Step::Pending => return,
                 Step::Until(at) => at,
                 Step::Poll => now.after(self.retry_delay(&mut state, Defeat::Taken)),
-                Step::Unreachable => now.after(self.retry_delay(&mut state, Defeat::Unreachable)),
+                Step::Unreachable => now.after(self.rest_without_votes(&mut state, now)),
             };
             let at = soon.min(at).max(now.after(SHORTEST_REST));
             self.core.watchdog.set(at, now, Arc::clone(self) as Arc<dyn Alarm>);
             if matches!(step, Step::Unreachable) {
                 let abstaining = self.core.abstaining(state.said.failures());
                 let defeated = self.defeated_by(&state);
+                // Whoever has less time than that need not wait.
+                let late = state.said.votes_from() > now;
+                let waker = if late { state.waker.take() } else { None };
                 drop(state);
                 abstaining.tell_of_wait(|| defeated.without_votes(&self.core, &self.name));
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
             }
             return;
         }
     }
 
     /// Nothing is to be done any more but to come for it.
-    fn decided(&self, mut state: MutexGuard<'_, State>, phase: Phase) {
+    fn decided(self: &Arc<Self>, mut state: MutexGuard<'_, State>, phase: Phase) {
+        if let Phase::Won(won) = &phase {
+            let alarm = Arc::clone(self) as Arc<dyn Alarm>;
+            self.core.watchdog.set(won.0, self.core.now(), alarm);
+        } else {
+            self.core.watchdog.clear(&**self);
+        }
         state.phase = phase;
-        self.core.watchdog.clear(self);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
+        }
+    }
+
+    /// How long to ask nothing while too few nodes vote: for as long as they have said, if it is that.
+    fn rest_without_votes(&self, state: &mut State, now: Moment) -> Duration {
+        let Some(left) = state.said.votes_in(self.core.quorum) else {
+            return self.retry_delay(state, Defeat::Unreachable);
+        };
+        state.said.expect_votes(now.after(left));
+        let mut failures = state.said.failures().map(|(_, failure)| failure.kind());
+        if left.is_zero() && failures.any(|kind| kind.quarantine().is_none()) {
+            // Those that cannot be reached say so when they can. One that is silent does not.
+            return REST_FOR_OTHERS;
+        }
+        protocol::rest_in_quarantine(left)
+    }
+
+    /// For how long no majority votes, by what the nodes have said.
+    pub(crate) fn votes_in(&self) -> Duration {
+        locked(&self.state).said.votes_from().since(self.core.now())
+    }
+
+    /// Something was done for the nodes to vote: asks those again that did not.
+    pub(crate) fn votes_may_be_had(self: &Arc<Self>) {
+        if locked(&self.state).said.votes_in(self.core.quorum).is_some() {
+            self.look();
         }
     }
 
@@ -397,10 +484,13 @@ impl Candidacy {
         self.core.settings.retry.delay(state.retries.into(), Duration::ZERO, defeat, random)
     }
 
-    fn heard(self: &Arc<Self>, node: usize, sent: Moment, answer: Answer) {
+    fn heard(self: &Arc<Self>, node: usize, ask: &Ask, answer: Answer) {
         {
-            let now = self.core.now();
+            let (now, sent) = (self.core.now(), ask.sent);
             let mut state = locked(&self.state);
+            if state.identity != ask.identity {
+                return;
+            }
             state.standing.answered(node);
             match answer {
                 Answer::Granted { number } => {
@@ -416,7 +506,8 @@ impl Candidacy {
                     let told = told && record.is_none_or(|record| record.token.is_some());
                     // Not kept as an answer: there may be many waiters, and this is what they expect.
                     state.said.forget(node);
-                    state.standing.queued(node, sent, Queueing { number, free_at, told });
+                    let holder = record.and_then(|record| record.holder.digest());
+                    state.standing.queued(node, sent, Queueing { number, free_at, told, holder });
                 }
                 Answer::Done
                 | Answer::LeftToOthers
@@ -435,33 +526,61 @@ impl Candidacy {
         self.proceed();
     }
 
-    fn missed(self: &Arc<Self>, node: usize, why: Failure) {
+    fn missed(self: &Arc<Self>, node: usize, ask: &Ask, why: Failure) {
         {
             let mut state = locked(&self.state);
+            if state.identity != ask.identity {
+                return;
+            }
             state.said.miss(node, why);
             state.standing.missed(node);
         }
         self.proceed();
     }
 
+    /// Whether it was won, and nobody has come for it in time. Then nobody gets it any more.
+    fn is_overdue(&self, now: Moment) -> bool {
+        let mut state = locked(&self.state);
+        let overdue = matches!(&state.phase, Phase::Won(won) if now >= won.0);
+        if overdue {
+            state.phase = Phase::Missed;
+        }
+        overdue
+    }
+
+    /// Whether nobody came for it in time, so that it has left.
+    pub(crate) fn is_missed(&self) -> bool {
+        locked(&self.state).phase == Phase::Missed
+    }
+
     /// It stands in no queue any longer, or nobody cares.
     fn end(&self) {
         self.core.watchdog.clear(self);
-        self.core.waiters.dismiss(self.waiter);
+        self.core.waiters.dismiss(self.waiter());
+    }
+
+    pub(crate) fn is_for(&self, name: &Name) -> bool {
+        self.name == *name
     }
 
     pub(crate) fn waiter(&self) -> u64 {
-        self.waiter
+        self.identity().waiter
+    }
+
+    #[cfg(test)]
+    pub(crate) fn token(&self) -> Token {
+        self.identity().token
     }
 
     /// Whether it is the right one for somebody else of this process.
     pub(crate) fn serves(&self, wish: &Wish) -> bool {
         let Wish { ttl, least, owner, .. } = *wish;
         let turns = wish.turns(self.core.settings.local_turns);
+        let state = locked(&self.state);
         ttl == self.ttl()
             && least == self.least()
-            && owner == self.token.owner()
-            && turns == locked(&self.state).turns
+            && owner == state.identity.token.owner()
+            && turns == state.turns
     }
 
     fn ttl(&self) -> Duration {
@@ -486,8 +605,15 @@ impl Alarm for Candidacy {
         &self.place
     }
 
-    fn ring(self: Arc<Self>, _now: Moment) -> Option<Moment> {
-        self.look();
+    fn ring(self: Arc<Self>, now: Moment) -> Option<Moment> {
+        if self.is_overdue(now) {
+            self.end();
+            self.release(self.identity());
+            // Whoever sits behind does not wait for somebody who never comes.
+            self.core.pass_on(&self.name, Turn::Front(None));
+        } else {
+            self.look();
+        }
         None
     }
 }
@@ -496,6 +622,7 @@ impl Alarm for Candidacy {
 #[derive(Debug)]
 struct Ask {
     candidacy: Arc<Candidacy>,
+    identity: Identity,
     stamp: Stamp,
     /// What a lease that comes of it counts from.
     sent: Moment,
@@ -506,8 +633,9 @@ struct Ask {
 
 impl Round for Ask {
     fn request(&self, node: usize) -> Request<'_> {
-        let Candidacy { core, name, token, waiter, .. } = &*self.candidacy;
+        let Candidacy { core, name, .. } = &*self.candidacy;
         let Self { stamp: Stamp { sent, wall_us }, number, yielding, proposal, .. } = *self;
+        let Identity { token, waiter } = &self.identity;
         let secret = core.secrets.of(node, *waiter, self.sent);
         let (client, waiter) = (core.client, *waiter);
         let ticket = Ticket { client, waiter, secret, number, sent: self.sent };
@@ -518,11 +646,11 @@ impl Round for Ask {
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
         let answer = self.candidacy.core.heard(node, self.stamp.wall_us, answer);
-        self.candidacy.heard(node, self.sent, answer);
+        self.candidacy.heard(node, &self, answer);
     }
 
     fn overdue(self: Arc<Self>, node: usize, why: Failure) {
-        self.candidacy.missed(node, why);
+        self.candidacy.missed(node, &self, why);
     }
 }
 

@@ -1,15 +1,17 @@
 //! What is held of a name.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::doubt::Doubt;
 use super::nature::Nature;
 use super::{DescribeRound, ExtendRound, ReleaseRound};
 use crate::core::{Core, Stamp};
-use crate::error::{Error, Loss};
+use crate::error::{Error, Loss, NodeAnswers};
 use crate::lease_clock::Deadline;
 use crate::line::{Passed, Turn};
 use crate::locked::locked;
@@ -32,13 +34,13 @@ pub(crate) struct Claim {
     pub(crate) name: Name,
     pub(crate) token: Token,
     ttl_ns: u64,
-    /// The nodes on which a record or a ticket of it can be, now or later.
-    on: NodeSet,
-    /// How many TTLs those last without a word from us.
+    /// How many TTLs its records and tickets last without a word from us.
     lingers: u8,
     nature: Nature,
     /// Whether it keeps others of this process waiting.
     in_line: AtomicBool,
+    /// Whether somebody has it in hands. Until then it is not extended: whoever asked for it may never come.
+    taken: AtomicBool,
     /// The guards of the present turn.
     guards: AtomicU32,
     place: Place,
@@ -48,6 +50,8 @@ pub(crate) struct Claim {
 #[derive(Debug)]
 struct State {
     lease: Lease,
+    /// The nodes on which a record or a ticket of it can be, now or later.
+    on: NodeSet,
     /// The nodes whose word the present end of the lease stands on.
     backing: NodeSet,
     /// Their word was given to what was sent then.
@@ -60,6 +64,8 @@ struct State {
     /// The watchdog is asking the nodes to extend it: a release now would overtake the requests to
     /// the rest.
     renewing: bool,
+    /// By how much its extensions come earlier, so that those of many are not all made at once.
+    lot: u8,
     rare: Option<Box<Rare>>,
 }
 
@@ -74,6 +80,8 @@ struct Rare {
     note: Option<Arc<str>>,
     /// Who this is beside the maker, if another process is that.
     participant: Option<ParticipantId>,
+    /// What people were last told of it not being extended.
+    doubt: Option<Doubt>,
 }
 
 impl State {
@@ -164,7 +172,6 @@ impl Claim {
             name,
             token,
             ttl_ns: u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX),
-            on,
             lingers,
             nature: Nature::of([
                 (Nature::AGREED, number.agreed),
@@ -175,16 +182,19 @@ impl Claim {
                 (Nature::NOTED, noted && !borrowed),
             ]),
             in_line: AtomicBool::new(false),
+            taken: AtomicBool::new(false),
             guards: AtomicU32::new(1),
             place: Place::default(),
             state: Mutex::new(State {
                 lease,
+                on,
                 backing,
                 backed: Moment::default(),
                 number: number.last.saturating_sub(u64::from(turns.saturating_sub(1))),
                 turns: Turns::first_of(turns),
                 tried: Moment::default(),
                 renewing: false,
+                lot: core.next_lot(),
                 rare: None,
             }),
         });
@@ -237,9 +247,12 @@ impl Claim {
 
     /// Tells the nodes what the holder says of itself, if it does.
     pub(crate) fn describe(&self) {
-        if self.nature.is(Nature::NOTED)
-            && let Some(note) = locked(&self.state).rare.as_ref().and_then(|rare| rare.note.clone())
-        {
+        if !self.nature.is(Nature::NOTED) {
+            return;
+        }
+        // Nodes must not be asked under this mutex: they have their own.
+        let note = locked(&self.state).rare.as_ref().and_then(|rare| rare.note.clone());
+        if let Some(note) = note {
             DescribeRound::send(self, note);
         }
     }
@@ -303,14 +316,15 @@ impl Claim {
         // Only tickets outlive a record.
         let queued = self.lingers > 1;
         let who = (self.token, self.participant());
-        let round = ReleaseRound::new(&self.core, name, who, self.on, queued, lingers);
-        let (told, send) = {
+        let (round, told, send) = {
             let mut state = locked(&self.state);
+            // No extension begins after this, so that none stores a record where nobody releases it.
             state.lease.released();
+            let round = ReleaseRound::new(&self.core, name, who, state.on, queued, lingers);
             if state.renewing {
                 state.rare.get_or_insert_default().release = Some(Arc::clone(&round));
             }
-            (state.loss().cloned(), !state.renewing)
+            (round, state.loss().cloned(), !state.renewing)
         };
         self.in_line.store(false, Ordering::Release);
         self.core.watchdog.clear(self);
@@ -342,6 +356,7 @@ impl Claim {
                 state.number += 1;
             }
             self.guards.store(1, Ordering::Release);
+            self.taken.store(false, Ordering::Release);
             self.join_line();
             // Those who waited for the loss of it have released it.
             state.rare.as_mut().and_then(|rare| rare.loss.take())
@@ -350,6 +365,11 @@ impl Claim {
             told.notify_waiters();
         }
         true
+    }
+
+    /// Somebody has come for it.
+    pub(crate) fn take(&self) {
+        self.taken.store(true, Ordering::Release);
     }
 
     /// The number of the present holder; zero if holders have none.
@@ -439,6 +459,8 @@ impl Claim {
         }
         let deadline = lease.valid_until();
         state.tried = now;
+        // Those that it does not stand on may be won back by this.
+        state.on = NodeSet::first(self.core.nodes.len());
         Ok((stamp, now, deadline, state.backing))
     }
 
@@ -467,6 +489,28 @@ impl Claim {
         false
     }
 
+    /// Whether people are to be told that it is not extended, and why: not if they were a moment ago, nor if
+    /// `may_say` has something against it.
+    pub(crate) fn say_doubt(
+        &self,
+        why: &NodeAnswers,
+        now: Moment,
+        may_say: impl FnOnce() -> bool,
+    ) -> bool {
+        let said = locked(&self.state).rare.as_ref().and_then(|rare| rare.doubt);
+        let say = !said.is_some_and(|doubt| doubt.was_said(why, now)) && may_say();
+        if say {
+            locked(&self.state).rare.get_or_insert_default().doubt = Some(Doubt::new(why, now));
+        }
+        say
+    }
+
+    /// It is extended. Returns whether people were told that it is not, and do not know better yet.
+    pub(crate) fn end_doubt(&self) -> bool {
+        let mut state = locked(&self.state);
+        state.rare.as_mut().and_then(|rare| rare.doubt.as_mut()).is_some_and(Doubt::end)
+    }
+
     /// One more node has extended it, after it was decided: `backing` are all that have.
     pub(crate) fn backed(&self, sent: Moment, backing: NodeSet) {
         let mut state = locked(&self.state);
@@ -477,8 +521,9 @@ impl Claim {
 
     /// Extends it for the watchdog, and sends the release that came in between after it.
     fn renew(self: &Arc<Self>) {
-        // One that is refused was lost or released just now.
-        let _ = ExtendRound::renew(self);
+        // One that is refused was lost or released just now. If somebody's waker panics, a release must not
+        // wait for ever.
+        let renewed = catch_unwind(AssertUnwindSafe(|| drop(ExtendRound::renew(self))));
         let release = {
             let mut state = locked(&self.state);
             state.renewing = false;
@@ -486,6 +531,9 @@ impl Claim {
         };
         if let Some(release) = release {
             self.send_release(&release);
+        }
+        if let Err(panicked) = renewed {
+            resume_unwind(panicked);
         }
     }
 
@@ -530,10 +578,16 @@ impl Alarm for Claim {
         let upkeep = self.core.upkeep(self.ttl(), self.nature.is(Nature::RENEWED));
         let (duty, told) = {
             let mut state = locked(&self.state);
+            let upkeep = upkeep.spread(state.lot);
             // Whoever has the signal in hand holds another reference to it.
             let heeded = state.loss().is_some_and(|loss| Arc::strong_count(loss) > 1);
             let tried = state.tried;
-            let duty = upkeep.duty(&mut state.lease, tried, heeded, now);
+            let duty = match upkeep.duty(&mut state.lease, tried, heeded, now) {
+                Duty::Renew { again } if !self.taken.load(Ordering::Acquire) => {
+                    Duty::Wait { until: again }
+                }
+                duty => duty,
+            };
             state.renewing = matches!(duty, Duty::Renew { .. });
             (duty, state.loss().cloned())
         };

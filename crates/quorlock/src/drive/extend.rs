@@ -8,8 +8,8 @@ use crate::Error;
 use crate::core::Stamp;
 use crate::error::Loss;
 use crate::locked::locked;
-use crate::node::{Answer, Failure, Request, Round, Verb};
-use quorlock_protocol::{Extend, ExtendOutcome, Moment, NodeSet, Number, Numbers, Vote};
+use crate::node::{Answer, Failure, ParticipantId, Request, Round, Verb};
+use quorlock_protocol::{Extend, ExtendOutcome, Moment, NodeSet, Number, Numbers, Restore, Vote};
 
 #[derive(Debug)]
 pub(crate) struct ExtendRound {
@@ -17,8 +17,12 @@ pub(crate) struct ExtendRound {
     stamp: Stamp,
     /// What a lease that comes of it counts from.
     since: Moment,
-    /// The nodes that may store the record again, if they have forgotten it.
+    /// The nodes that the present lease stands on.
     backing: NodeSet,
+    /// The last number of the claim, and who takes part in it. Kept here: nodes ask for the request under a mutex
+    /// of their own, and must not wait for the claim's.
+    last: u64,
+    participant: Option<ParticipantId>,
     /// Nobody waits for it: what is amiss goes to the log.
     unattended: bool,
     state: Mutex<State>,
@@ -49,8 +53,10 @@ impl ExtendRound {
         let round = Extend::new(core.quorum, &core.terms(claim.ttl()), since, deadline);
         let numbers = Numbers::default();
         let state = Mutex::new(State { round, numbers, said: Said::default(), waker: None });
+        let (last, participant) = (claim.last_number(), claim.participant());
         let claim = Arc::clone(claim);
-        let round = Arc::new(Self { claim, stamp, since, backing, unattended, state });
+        let round =
+            Arc::new(Self { claim, stamp, since, backing, last, participant, unattended, state });
         round.claim.core.ask_all(&round);
         round.claim.describe();
         Ok(round)
@@ -108,6 +114,10 @@ impl ExtendRound {
         if doubtful && self.unattended {
             self.warn(now);
         }
+        if matches!(outcome, ExtendOutcome::Renewed { .. }) && self.claim.end_doubt() {
+            let name = &self.claim.name;
+            tracing::warn!(all_clear = true, lock = %name, "the lock {name} is extended again");
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -116,14 +126,14 @@ impl ExtendRound {
 
 impl ExtendRound {
     /// Says that the lock may get lost. When nodes are down every lock has the same to say: of
-    /// those, one each second is enough.
+    /// those, one each second is enough. That it is over is said of the same locks.
     fn warn(&self, now: Moment) {
         let Claim { core, name, .. } = &*self.claim;
-        let answers = locked(&self.state).said.answers(core);
-        if core.watchdog.may_warn(now) {
-            tracing::warn!("the lock {name} is not extended yet, trying again: {answers}");
+        let why = locked(&self.state).said.answers(core);
+        if self.claim.say_doubt(&why, now, || core.watchdog.may_warn(now)) {
+            tracing::warn!(lock = %name, "the lock {name} is not extended yet, trying again: {why}");
         } else {
-            tracing::debug!("the lock {name} is not extended yet, trying again: {answers}");
+            tracing::debug!(lock = %name, "the lock {name} is not extended yet, trying again: {why}");
         }
     }
 }
@@ -132,9 +142,9 @@ impl Round for ExtendRound {
     fn request(&self, node: usize) -> Request<'_> {
         let Stamp { sent, wall_us } = self.stamp;
         let Claim { name, token, .. } = &*self.claim;
-        let heal = self.backing.contains(node).then(|| self.claim.last_number());
-        let (ttl, participant) = (self.claim.ttl(), self.claim.participant());
-        Request { name, sent, wall_us, verb: Verb::Extend { token, ttl, heal, participant } }
+        let restore = Restore::on(node, self.backing, self.claim.core.quorum, self.last);
+        let (ttl, participant) = (self.claim.ttl(), self.participant);
+        Request { name, sent, wall_us, verb: Verb::Extend { token, ttl, restore, participant } }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {

@@ -13,6 +13,9 @@ use crate::node::{Answer, Failure, FailureKind, Holder, Record, Request, Round, 
 use crate::note::Note;
 use crate::token::{OwnerId, Token};
 
+/// Why a node casts no vote, where it has not said more.
+const MAY_HAVE_FORGOTTEN: &str = "new, or started or emptied, and locks may be forgotten; wait, or run quorlock init --force if they are new";
+
 #[derive(Debug)]
 pub(crate) struct InspectRound {
     core: Arc<Core>,
@@ -78,7 +81,12 @@ impl Round for InspectRound {
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
         let seen = match self.core.heard(node, self.stamp.wall_us, answer) {
-            Answer::Seen(seen) => Ok(seen),
+            Answer::Seen(seen) => {
+                if seen.quarantine.is_some() {
+                    self.core.seen_in_quarantine();
+                }
+                Ok(seen)
+            }
             Answer::Failed(failure) => Err(failure),
             Answer::Granted { .. }
             | Answer::Done
@@ -225,6 +233,11 @@ impl Status {
         })
     }
 
+    /// Whether any node has a record of it.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.nodes.iter().any(|node| matches!(node.record, Ok(Some(_))))
+    }
+
     /// How many wait for it: the longest queue of any node, `None` if no node tells. Those of one
     /// process count as one.
     #[must_use]
@@ -243,6 +256,27 @@ impl Status {
         let have = nodes - answers.0.len();
         let verb = format!("could be asked for the lock {}", self.name);
         (have < need).then_some(Error::NoQuorum { verb, have, need, nodes, answers })
+    }
+
+    /// That nobody holds the lock as far as is known, and that too few nodes can be asked or vote, if it is so.
+    pub(crate) fn without_votes(&self) -> Option<Error> {
+        if self.holder().is_some() {
+            return None;
+        }
+        self.too_few().or_else(|| {
+            let answers =
+                self.nodes.iter().filter_map(|NodeStatus { node, record, quarantine, .. }| {
+                    let failure = match (record, quarantine) {
+                        (Err(failure), _) => failure.clone(),
+                        (_, Some(left)) => Failure::quarantined(*left, false, MAY_HAVE_FORGOTTEN),
+                        _ => return None,
+                    };
+                    Some(NodeAnswer { node: node.clone(), failure: Some(failure) })
+                });
+            let answers = NodeAnswers(answers.collect());
+            let (name, remaining) = (self.name.clone(), self.quarantine()?);
+            Some(Error::Quarantined { name, remaining, answers })
+        })
     }
 
     /// The token that a majority of the nodes has of this owner.

@@ -9,7 +9,7 @@
 //! later than the clock window after the look that it rests on. Two such times are shorter than a quarantine.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -28,7 +28,7 @@ use quorlock_protocol::{Carries, MembershipStep, Quorum, next_membership_step};
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// From one look to the next while nobody gets a lock, since a member that is needed cannot be asked.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_secs(2);
 
 /// How soon it is looked again, if a node has said meanwhile that it does not vote.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
@@ -275,6 +275,8 @@ pub(crate) struct Settling {
     asked: AtomicBool,
     /// A node that belongs to another set and keeps ours from voting, when it last looked, and what that says.
     conflict: Mutex<Option<(String, Failure)>>,
+    /// Until when it is known, in nanoseconds, that those nodes which cast no vote do so by themselves.
+    begun_until: AtomicU64,
 }
 
 impl Settling {
@@ -294,7 +296,16 @@ impl Core {
     pub(crate) fn see_to_membership(&self) {
         self.settling.asked.store(true, Ordering::Release);
         if !self.settling.running.swap(true, Ordering::AcqRel) {
-            self.runtime.spawn(Box::pin(see_to_it(Weak::clone(&self.this))));
+            self.runtime.spawn(Box::pin(see_to_it(Running(Weak::clone(&self.this)))));
+        }
+    }
+
+    /// A look at a lock has found a node that casts no vote. It does not tell whether that time has begun: sees to
+    /// it, unless that is known.
+    pub(crate) fn seen_in_quarantine(&self) {
+        let known = Moment::from_nanos(self.settling.begun_until.load(Ordering::Acquire));
+        if !self.settling.is_under_way() && self.runtime.now() >= known {
+            self.see_to_membership();
         }
     }
 
@@ -320,14 +331,55 @@ impl Core {
         let formed =
             known.iter().filter(|known| matches!(set.carries(known), Some(Carries::Formed { .. })));
         let forms = formed.count() >= self.quorum.enough();
-        *locked(&self.settling.conflict) = other.filter(|_| !forms);
+        let before =
+            std::mem::replace(&mut *locked(&self.settling.conflict), other.filter(|_| !forms));
+        let news = before.is_none() && self.settling.conflict().is_some();
+        if settled == Settled::Yes {
+            let left = known.iter().flatten().flatten().map(|marker| marker.left).max();
+            let until = self.runtime.now().after(left.unwrap_or_default());
+            self.settling.begun_until.store(until.as_nanos(), Ordering::Release);
+        }
+        if news || settled == Settled::Yes {
+            for candidacy in self.waiters.all() {
+                candidacy.votes_may_be_had();
+            }
+        }
         settled
     }
 }
 
-async fn see_to_it(core: Weak<Core>) {
+/// The task is there as long as this is. However it ends, by a panic too, another one can begin after it.
+struct Running(Weak<Core>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(core) = self.0.upgrade() {
+            core.settling.running.store(false, Ordering::Release);
+        }
+    }
+}
+
+async fn see_to_it(mut running: Running) {
     loop {
+        let core = Weak::clone(&running.0);
+        if !settle_until_done(&core).await {
+            return;
+        }
+        drop(running);
         let Some(strong) = core.upgrade() else { return };
+        // A call in between has found it running, and left it to this task.
+        let asked = strong.settling.asked.load(Ordering::Acquire);
+        if !asked || strong.settling.running.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        running = Running(core);
+    }
+}
+
+/// Until nothing more can be done. Returns whether the locker is still there.
+async fn settle_until_done(core: &Weak<Core>) -> bool {
+    loop {
+        let Some(strong) = core.upgrade() else { return false };
         let looked_at = strong.now();
         let settled = strong.settle().await;
         let pause = match settled {
@@ -338,18 +390,11 @@ async fn see_to_it(core: Weak<Core>) {
         let until = looked_at.after(pause);
         // The locker may be dropped meanwhile.
         drop(strong);
-        if !rest(&core, until).await {
-            return;
+        if !rest(core, until).await {
+            return false;
         }
-        if matches!(settled, Settled::After(_) | Settled::Blocked) {
-            continue;
-        }
-        let Some(strong) = core.upgrade() else { return };
-        strong.settling.running.store(false, Ordering::Release);
-        // A call in between has found it running, and left it to this task.
-        let asked = strong.settling.asked.load(Ordering::Acquire);
-        if !asked || strong.settling.running.swap(true, Ordering::AcqRel) {
-            return;
+        if matches!(settled, Settled::Yes | Settled::No) {
+            return true;
         }
     }
 }
@@ -369,6 +414,59 @@ async fn rest(core: &Weak<Core>, until: Moment) -> bool {
         let Some(strong) = core.upgrade() else { return false };
         if strong.settling.asked.load(Ordering::Acquire) {
             return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::Locker;
+    use crate::node::memory::MemoryNode;
+    use crate::node::{Capabilities, ClientId, Inbox};
+    use crate::runtime::BoxFuture;
+
+    /// A node of somebody's own making, with a bug that shows once.
+    #[derive(Debug)]
+    struct PanicsAtFirstLook(MemoryNode, AtomicUsize);
+
+    impl Node for PanicsAtFirstLook {
+        fn label(&self) -> &str {
+            self.0.label()
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            self.0.capabilities()
+        }
+
+        fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {
+            self.0.ready()
+        }
+
+        fn submit(&self, call: Call) {
+            let looks = matches!(call.request().verb, Verb::Look);
+            assert!(!looks || self.1.fetch_add(1, Ordering::SeqCst) > 0, "the first look");
+            self.0.submit(call);
+        }
+
+        fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+            self.0.listen(client, node, inbox);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_followed_by_another() {
+        let node = Arc::new(PanicsAtFirstLook(MemoryNode::new(), AtomicUsize::new(0)));
+        let all = [Arc::clone(&node) as Arc<dyn Node>];
+        let locker = Locker::builder().with_nodes(all).connect().await.unwrap();
+        for looks in 1..3 {
+            locker.core().see_to_membership();
+            for _ in 0..64 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(node.1.load(Ordering::SeqCst), looks);
         }
     }
 }

@@ -10,6 +10,7 @@ mod candidacy;
 mod claim;
 mod confirm;
 mod describe;
+mod doubt;
 mod extend;
 mod force;
 mod inspect;

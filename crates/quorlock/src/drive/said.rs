@@ -1,9 +1,11 @@
 //! What nodes said in a round besides yes.
 
+use std::time::Duration;
+
 use crate::core::Core;
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::node::{Answer, Failure, FailureKind};
-use quorlock_protocol::Vote;
+use quorlock_protocol::{Moment, Quorum, Vote};
 
 /// The answers of nodes that did not do it, kept for the error message. Allocates only if there
 /// are any.
@@ -11,11 +13,16 @@ use quorlock_protocol::Vote;
 pub(crate) struct Said(Option<Box<Answers>>);
 
 /// Boxed, since most rounds have none, and there are many of them.
-type Answers = Vec<(usize, Option<Failure>)>;
+#[derive(Debug, Default)]
+struct Answers {
+    of_nodes: Vec<(usize, Option<Failure>)>,
+    /// Before then no majority votes, as far as nodes have said.
+    votes_from: Moment,
+}
 
 impl Said {
     fn all(&self) -> &[(usize, Option<Failure>)] {
-        self.0.as_deref().map_or(&[], Vec::as_slice)
+        self.0.as_deref().map_or(&[], |said| &said.of_nodes)
     }
 
     /// Turns an answer into a vote, and remembers what it said if that was not yes.
@@ -47,11 +54,31 @@ impl Said {
     /// The node has done it after all.
     pub(crate) fn forget(&mut self, node: usize) {
         if let Some(said) = &mut self.0 {
-            said.retain(|(other, _)| *other != node);
-            if said.is_empty() {
+            said.of_nodes.retain(|(other, _)| *other != node);
+            if said.of_nodes.is_empty() {
                 self.0 = None;
             }
         }
+    }
+
+    /// When a majority can vote at the earliest, if some nodes have said that they cast no vote for a while: zero
+    /// if those are not what is waited for, or nobody knows how long it takes.
+    pub(crate) fn votes_in(&self, quorum: Quorum) -> Option<Duration> {
+        let mut left: Vec<_> =
+            self.failures().filter_map(|(_, failure)| failure.kind().quarantine()).collect();
+        (!left.is_empty()).then(|| quorum.votes_in(&mut left))
+    }
+
+    /// Notes that by what nodes have said no majority votes before then.
+    pub(crate) fn expect_votes(&mut self, from: Moment) {
+        if let Some(said) = &mut self.0 {
+            said.votes_from = from;
+        }
+    }
+
+    /// Before then no majority votes.
+    pub(crate) fn votes_from(&self) -> Moment {
+        self.0.as_ref().map_or(Moment::default(), |said| said.votes_from)
     }
 
     /// Whether waiting is of no use: so many nodes use the name for something else, or belong to another
@@ -85,7 +112,7 @@ impl Said {
     }
 
     fn remember(&mut self, node: usize, failure: Option<Failure>) {
-        let said = self.0.get_or_insert_default();
+        let said = &mut self.0.get_or_insert_default().of_nodes;
         said.retain(|(other, _)| *other != node);
         // Seldom more than one of them, and perhaps of many waiters.
         said.reserve_exact(1);

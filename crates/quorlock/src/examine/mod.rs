@@ -7,7 +7,8 @@
 //! ```
 //!
 //! All of it goes over connections of its own, which are closed when it is done. The lock that is
-//! tried out has a random name, is released, and is forgotten.
+//! tried out has a random name, is released, and is forgotten. Nodes that may have forgotten locks, and that
+//! nobody has met since, are left as every client leaves them: the time begins after which they vote.
 
 #![cfg_attr(
     not(feature = "redis"),
@@ -23,11 +24,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::Error;
+use crate::members;
 use crate::name::Name;
 use crate::node::{self, Failure, FailureKind, Node, Setting};
 use crate::runtime::BoxFuture;
 use crate::settings::Settings;
-use quorlock_protocol::Quorum;
+use quorlock_protocol::{Carries, Quorum};
 pub(crate) use quorum::judge_round_trip;
 pub(crate) use trial::Untold;
 
@@ -59,7 +61,12 @@ pub struct Examination {
     pub facts: Vec<(&'static str, Fact)>,
     /// What is right and wrong with it.
     pub findings: Vec<Finding>,
+    /// It may have forgotten something, and no client has met it since.
+    pub(crate) waits_for_contact: bool,
 }
+
+/// What is said of whether a node votes.
+pub(crate) const MARKER: &str = "marker";
 
 /// Something that is known of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +123,13 @@ impl Checkup {
 
 impl Examination {
     pub(crate) fn new(node: impl Into<String>) -> Self {
-        Self { node: node.into(), usable: true, facts: Vec::new(), findings: Vec::new() }
+        Self {
+            node: node.into(),
+            usable: true,
+            facts: Vec::new(),
+            findings: Vec::new(),
+            waits_for_contact: false,
+        }
     }
 
     /// What is known by that name.
@@ -205,8 +218,45 @@ pub(crate) async fn examine(
             examination
         }));
     }
-    let nodes = all(under_way).await;
-    Ok(quorum::judge(nodes, quorum, setting.settings.clone()))
+    let mut examined = all(under_way).await;
+    if examined.iter().any(|node| node.waits_for_contact) {
+        begin(&mut examined, urls, nodes, setting).await?;
+    }
+    Ok(quorum::judge(examined, quorum, setting.settings.clone()))
+}
+
+/// Begins the time without votes of nodes that nobody has found yet as they are, and says when it ends, or why it
+/// cannot begin.
+async fn begin(
+    examined: &mut [Examination],
+    urls: &[String],
+    nodes: &[Arc<dyn Node>],
+    setting: &Setting,
+) -> Result<(), Error> {
+    let setting = Setting { servers: Arc::default(), ..setting.clone() };
+    let known = members::begin(urls, nodes, &setting).await?;
+    let waiting = examined.iter_mut().zip(&known).filter(|(node, _)| node.waits_for_contact);
+    for (node, known) in waiting {
+        let counts = match known {
+            Ok(Some(marker)) => match marker.carries(&setting.members) {
+                Carries::Formed { .. } => {
+                    format!("it votes in {}, which begin with this look", shown(marker.left))
+                }
+                Carries::Forming { .. } => format!(
+                    "it votes in {}, which begin with this look, if all nodes are there then",
+                    shown(marker.left)
+                ),
+                _ => "nothing counts yet: all nodes have to be there, so that the time until it votes begins"
+                    .to_owned(),
+            },
+            Ok(None) => continue,
+            Err(why) => format!("nothing counts yet: the time until it votes cannot begin: {why}"),
+        };
+        if let Some(finding) = node.findings.iter_mut().find(|finding| finding.check == MARKER) {
+            finding.text = format!("{}; {counts}", finding.text);
+        }
+    }
+    Ok(())
 }
 
 /// Tries a lock out on a node that was opened for it. Returns its name, if it got so far.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Checkup, Examination, Fact, Finding, Severity, shown};
+use crate::clocks;
 use crate::settings::Settings;
 use quorlock_protocol::Quorum;
 
@@ -19,6 +20,7 @@ pub(super) fn judge(mut nodes: Vec<Examination>, quorum: Quorum, settings: Setti
         findings.push(Finding::new("even", Severity::Warn, warning).remedy(remedy));
     }
     findings.extend(settings_of(&nodes));
+    findings.extend(clock_of_this_machine(&nodes));
     if nodes.len() > 1 && nodes.iter().any(|node| kind(node) == Some("sqlite")) {
         let text = "a file is seen by this machine alone, so that other machines count other votes";
         let finding = Finding::new("mixed", Severity::Warn, text);
@@ -77,6 +79,23 @@ fn settings_of(nodes: &[Examination]) -> Option<Finding> {
     );
     let remedy = "use the same everywhere, stop all clients and run quorlock init --force";
     Some(Finding::new("settings", Severity::Error, text).remedy(remedy))
+}
+
+/// Nodes whose clocks are wrong by the same time are right.
+fn clock_of_this_machine(nodes: &[Examination]) -> Option<Finding> {
+    const CHECK: &str = "clock";
+    let found = nodes.iter().flat_map(|node| &node.findings).filter(|found| found.check == CHECK);
+    let severity = found.map(|found| found.severity).max().filter(|found| *found > Severity::Ok)?;
+    let offsets: Vec<_> = nodes.iter().filter_map(|node| number(node, "clock_offset_us")).collect();
+    let ahead_us = clocks::in_common(&offsets)?;
+    let side = clocks::of_this_machine(ahead_us);
+    let off = shown(std::time::Duration::from_micros(ahead_us.unsigned_abs()));
+    let text = format!(
+        "the clocks of all {} nodes that tell their time agree: it is the clock of this machine that is {off} {side}",
+        offsets.len()
+    );
+    let remedy = "set the clock of this machine right, and let a daemon such as chrony keep it; leave those of the nodes";
+    Some(Finding::new(CHECK, severity, text).remedy(remedy))
 }
 
 fn number(node: &Examination, name: &str) -> Option<i64> {
@@ -213,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_round_trip_near_the_limit_is_warned_about() {
-        let settings = Settings::default();
+        let settings = Settings { node_limit: Duration::from_millis(50), ..Settings::default() };
         let judged = |millis| {
             let mut node = node("a", "1");
             judge_round_trip(&mut node, Duration::from_millis(millis), &settings);

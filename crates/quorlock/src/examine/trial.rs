@@ -15,8 +15,8 @@ use crate::Dialect;
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
-    Answer, Call, ClientId, Failure, FailureKind, Grant, Inbox, Node, Proposal, Request, Round,
-    Secret, Setting, Ticket, TicketNumber, Verb,
+    Answer, Call, ClientId, Failure, FailureKind, Grant, Inbox, Node, Proposal, Request, Restore,
+    Round, Secret, Setting, Ticket, TicketNumber, Verb,
 };
 use crate::runtime::{Moment, random_u64, wall_us};
 use crate::token::Token;
@@ -264,7 +264,7 @@ impl Round for Question {
         let (token, ttl) = (&self.token, self.ttl);
         let verb = match self.wish {
             Wish::Acquire => Verb::Acquire { token, ttl, proposal: self.proposal },
-            Wish::Extend => Verb::Extend { token, ttl, heal: None, participant: None },
+            Wish::Extend => Verb::Extend { token, ttl, restore: Restore::Never, participant: None },
             Wish::Inspect => Verb::Inspect,
             Wish::Wait => {
                 let (client, secret, number) = (self.client, self.secret, TicketNumber::New(1));

@@ -14,8 +14,18 @@ const MOST: usize = 8_192;
 /// Why a node did not do what it was asked, with a remedy where there is one.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    kind: FailureKind,
+    kind: Kind,
     text: Arc<str>,
+}
+
+/// Its kind, with what else is known. It takes no more room than the kind, for every answer has room for it.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Of(FailureKind),
+    /// So far the node's clock is ahead of ours, in microseconds.
+    Clock(i64),
+    /// It casts no vote for so long, in microseconds. That time runs, and the node votes by itself at its end.
+    Begun(u64),
 }
 
 /// The kinds of failure, told apart by whether the request can have run.
@@ -49,6 +59,16 @@ pub enum FailureKind {
     Unfit,
 }
 
+impl FailureKind {
+    /// For how long a node casts no vote, if it is that.
+    pub(crate) fn quarantine(self) -> Option<Duration> {
+        match self {
+            Self::Quarantined(left) => Some(left),
+            _ => None,
+        }
+    }
+}
+
 impl Failure {
     /// A failure of that kind; `text` says what happened and what to do. Some of it may be the words of
     /// a server: what would make a terminal do something is escaped, and an endless text is cut.
@@ -58,7 +78,48 @@ impl Failure {
             Cow::Borrowed(_) => text,
             Cow::Owned(shown) => shown.into(),
         };
-        Self { kind, text }
+        Self { kind: Kind::Of(kind), text }
+    }
+
+    /// The node's clock is so far ahead of ours, or behind it, in microseconds.
+    pub(crate) fn clock(ahead_us: i64, text: impl Into<Arc<str>>) -> Self {
+        Self { kind: Kind::Clock(ahead_us), ..Self::new(FailureKind::Clock, text) }
+    }
+
+    /// How far the node's clock is ahead of ours, in microseconds, if that is what it is about.
+    pub(crate) fn clock_us(&self) -> Option<i64> {
+        match self.kind {
+            Kind::Clock(ahead_us) => Some(ahead_us),
+            Kind::Of(_) | Kind::Begun(_) => None,
+        }
+    }
+
+    /// A node casts no vote for so long. Whether that has `begun`, so that nothing has to be done for it to vote
+    /// then; `why` says the reason and what to do.
+    pub(crate) fn quarantined(left: Duration, begun: bool, why: &str) -> Self {
+        let text = if left.is_zero() {
+            format!("casts no vote yet: {why}")
+        } else {
+            format!("casts no vote for another {left:.1?}: {why}")
+        };
+        let failure = Self::new(FailureKind::Quarantined(left), text);
+        if !begun {
+            return failure;
+        }
+        let left_us = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+        Self { kind: Kind::Begun(left_us), ..failure }
+    }
+
+    /// Whether the node votes by itself after a while, without anybody who sees to it.
+    pub(crate) fn has_begun(&self) -> bool {
+        matches!(self.kind, Kind::Begun(_))
+    }
+
+    /// Why it is in quarantine, and what to do, without for how long.
+    pub(crate) fn why_quarantined(&self) -> Option<&str> {
+        self.kind().quarantine()?;
+        let text = &*self.text;
+        Some(text.split_once(": ").map_or(text, |(_, why)| why))
     }
 
     pub(crate) fn closed() -> Self {
@@ -79,12 +140,16 @@ impl Failure {
     /// Its kind.
     #[must_use]
     pub fn kind(&self) -> FailureKind {
-        self.kind
+        match self.kind {
+            Kind::Of(kind) => kind,
+            Kind::Clock(_) => FailureKind::Clock,
+            Kind::Begun(left_us) => FailureKind::Quarantined(Duration::from_micros(left_us)),
+        }
     }
 
     /// What it means for a round.
     pub(crate) fn vote(&self) -> Vote {
-        match self.kind {
+        match self.kind() {
             // What a node has granted with such a number has to be released.
             FailureKind::Silent | FailureKind::Broken | FailureKind::Number => Vote::Unknown,
             FailureKind::Clock => Vote::Apart,
@@ -107,3 +172,16 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_far_a_clock_is_off_takes_no_room() {
+        assert_eq!(size_of::<Kind>(), size_of::<FailureKind>());
+        let clock = Failure::clock(-7, "x");
+        assert_eq!((clock.kind(), clock.clock_us()), (FailureKind::Clock, Some(-7)));
+        assert_eq!(Failure::new(FailureKind::Clock, "x").clock_us(), None);
+    }
+}

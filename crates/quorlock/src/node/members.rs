@@ -162,6 +162,17 @@ impl Marker {
 }
 
 impl Marker {
+    /// For how long the node casts no vote for clients of `ours`, where one that has just been found to have
+    /// forgotten something casts none for `quiet`. Zero if it votes, or if nobody knows.
+    #[must_use]
+    pub fn quiet(&self, ours: &Members, quiet: Duration) -> Duration {
+        match self.carries(ours) {
+            Carries::Nothing | Carries::Closed { .. } => quiet,
+            Carries::Forming { .. } | Carries::Formed { .. } => self.left,
+            Carries::Another => Duration::ZERO,
+        }
+    }
+
     /// Whether the set `ours` was replaced.
     pub(crate) fn is_closed_for(&self, ours: &Members) -> bool {
         self.closed_for.as_ref().is_some_and(|closed| closed.digest == ours.digest())

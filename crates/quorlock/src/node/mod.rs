@@ -26,6 +26,7 @@ pub mod redis;
 pub mod sqlite;
 
 mod failure;
+mod kinds;
 mod members;
 mod participants;
 mod secret;
@@ -34,6 +35,7 @@ mod servers;
 mod url;
 
 use std::fmt;
+use std::num::NonZero;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -43,15 +45,15 @@ pub use secret::Secret;
 pub(crate) use secret::Secrets;
 pub(crate) use seen::noted;
 pub use seen::{Listed, MAX_NOTED_BYTES, Seen};
+pub use url::{Login, has_marker, login_of, members, open, open_some};
 pub(crate) use url::{Setting, examine, forget, forget_number, init, member, open_with};
-pub use url::{members, open, open_some};
 
 use crate::name::Name;
 use crate::runtime::{BoxFuture, Runtime, random_u64};
 use crate::token::Token;
 use quorlock_protocol::{Drift, Moment};
 
-pub use quorlock_protocol::Proposal;
+pub use quorlock_protocol::{Proposal, Restore};
 
 /// One authority that keeps, for each lock name, who holds it and until when.
 ///
@@ -193,9 +195,12 @@ pub struct Capabilities {
 pub struct Request<'a> {
     /// The lock. Of no meaning with [`Verb::List`], [`Verb::Look`] and [`Verb::Mark`].
     pub name: &'a Name,
-    /// Read before the first byte of the round left. The node's time limit counts from here.
+    /// Read before the first byte of the round left. The node's time limit counts from here, or from when
+    /// the node could take the call.
     pub sent: Moment,
-    /// The time of day then, or a little later, in microseconds since 1970. It may jump.
+    /// The time of day then, or a little later, in microseconds since 1970. It may jump. A node that keeps
+    /// calls waiting tells the server a later one, of when it sends them, except with [`Verb::Mark`]: leases
+    /// count from `sent`, and so from no later than the server's records.
     pub wall_us: u64,
     /// What to do with it.
     pub verb: Verb<'a>,
@@ -206,6 +211,11 @@ impl Request<'_> {
     #[must_use]
     pub fn is_owed(&self, now: Moment) -> bool {
         matches!(self.verb, Verb::Release { until: Some(until), .. } if until > now)
+    }
+
+    /// Whether it rests on what was read at the time that it names, and so must not be sent as of later.
+    pub(crate) fn is_mark(&self) -> bool {
+        matches!(self.verb, Verb::Mark(_))
     }
 }
 
@@ -237,10 +247,11 @@ pub enum Verb<'a> {
         token: &'a Token,
         /// How long to keep it from now on.
         ttl: Duration,
-        /// If the node has lost its memory, and knows it: store the record again, with this number
-        /// at least. Only for whoever has a lease on this node that has not run out. Without it, or
-        /// on any other node, nothing is created.
-        heal: Option<u64>,
+        /// What to do if the record is not there. [`Restore::Heal`]: a node that has lost its memory, and
+        /// casts no vote for that, stores it again, unless it has seen a later holder. [`Restore::WinBack`]:
+        /// a node that votes takes it anew if it is free, whoever stands in its queue. It stands at the
+        /// number that is given, or above, then. A node that is a majority by itself does neither.
+        restore: Restore,
         /// Who takes part in the lock; `None` for its maker.
         participant: Option<ParticipantId>,
     },
@@ -397,6 +408,11 @@ impl Holder {
         let [a, b, c, d, ..] = sha1_smol::Sha1::from(token).digest().bytes();
         Self([a, b, c, d])
     }
+
+    /// The same as a number. One of many millions has none.
+    pub(crate) fn digest(self) -> Option<NonZero<u32>> {
+        NonZero::new(u32::from_be_bytes(self.0))
+    }
 }
 
 impl fmt::Display for Holder {
@@ -422,6 +438,11 @@ pub trait Round: Send + Sync {
 
     /// `node` has not answered in time, and may yet.
     fn overdue(self: Arc<Self>, node: usize, why: Failure);
+
+    /// Whether other nodes have decided it, so that one which is far behind them need not be asked any more.
+    fn is_decided(&self) -> bool {
+        false
+    }
 }
 
 /// One request to one node, with the way back for its answer.
@@ -450,6 +471,12 @@ impl Call {
     )]
     pub fn request(&self) -> Request<'_> {
         self.round.as_ref().expect("a call that is not answered").request(self.node)
+    }
+
+    /// Whether its round is decided, and does not need it.
+    #[must_use]
+    pub fn is_decided(&self) -> bool {
+        self.round.as_ref().is_none_or(|round| round.is_decided())
     }
 
     /// The means to tell the round not to wait for this call any longer.

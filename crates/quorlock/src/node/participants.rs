@@ -33,6 +33,12 @@ pub(crate) enum Left {
 }
 
 impl Participants {
+    /// `who` holds it until `end`, and nobody else is known to: the others are listed again with their next
+    /// extension.
+    pub(crate) fn alone(who: Option<ParticipantId>, end: Moment) -> Self {
+        Self(who.map(|_| Part { who, end }).into_iter().collect())
+    }
+
     /// `who` holds it until `end` at least, in a record that lasts until `lasts`. Returns whether there
     /// was room for it, which is always so for the maker and for whoever is there.
     pub(crate) fn extend(

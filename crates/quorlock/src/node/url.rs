@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::kinds::Kind;
 use super::servers::Servers;
 use super::{ClientId, Members, Node};
 use crate::Error;
@@ -61,14 +62,33 @@ impl Setting {
     }
 }
 
+/// Where the URL of a node has the name and the password to log in with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Login {
+    /// Nowhere: it asks nobody for a password.
+    Nowhere,
+    /// Before its host, as `USER:PASSWORD@`.
+    BeforeHost,
+    /// Among its parameters, as `?user=USER&pass=PASSWORD`.
+    Parameters,
+}
+
+/// Where the URL of a node has its login; `None` for a scheme that no kind of node has.
+#[must_use]
+pub fn login_of(url: &str) -> Option<Login> {
+    Kind::known(url).map(|(_, login)| login)
+}
+
+/// Whether a node behind such a URL keeps which set it belongs to in the `strict` dialect, so that a new one
+/// has to be told that it is.
+#[must_use]
+pub fn has_marker(url: &str) -> bool {
+    Kind::known(url).is_some_and(|(kind, _)| kind.has_markers)
+}
+
 /// What the node behind the `index`-th URL is called in its set.
 pub(crate) fn member(index: usize, url: &str) -> Result<String, Error> {
-    match Kind::of(index, url)? {
-        #[cfg(feature = "redis")]
-        Kind::Redis => super::redis::member(index, url),
-        #[cfg(feature = "sqlite")]
-        Kind::Sqlite => super::sqlite::label(index, url),
-    }
+    (Kind::of(index, url)?.member)(index, url)
 }
 
 /// The nodes behind some URLs, for use without a [`Locker`](crate::Locker). They connect in the
@@ -127,12 +147,7 @@ pub(crate) fn open_with<U: AsRef<str>>(
 
 /// The node behind the `index`-th URL, which need not be up.
 fn from_url(index: usize, url: &str, setting: &Setting) -> Result<Arc<dyn Node>, Error> {
-    match Kind::of(index, url)? {
-        #[cfg(feature = "redis")]
-        Kind::Redis => Ok(Arc::new(super::redis::RedisNode::new(index, url, setting)?)),
-        #[cfg(feature = "sqlite")]
-        Kind::Sqlite => Ok(Arc::new(super::sqlite::SqliteNode::new(index, url, setting)?)),
-    }
+    (Kind::of(index, url)?.open)(index, url, setting)
 }
 
 /// Looks the node behind the `index`-th URL over. `name` is how the names of locks start that are
@@ -143,12 +158,7 @@ pub(crate) fn examine(
     setting: &Setting,
     name: &[u8],
 ) -> Result<BoxFuture<'static, Examination>, Error> {
-    match Kind::of(index, url)? {
-        #[cfg(feature = "redis")]
-        Kind::Redis => super::redis::examine(index, url, setting, name),
-        #[cfg(feature = "sqlite")]
-        Kind::Sqlite => super::sqlite::examine(index, url, setting, name),
-    }
+    (Kind::of(index, url)?.examine)(index, url, setting, name)
 }
 
 /// Finds out which set the node behind the `index`-th URL belongs to, and how to make it ours.
@@ -157,16 +167,7 @@ pub(crate) fn init(
     url: &str,
     setting: &Setting,
 ) -> Result<BoxFuture<'static, Look>, Error> {
-    match Kind::of(index, url)? {
-        #[cfg(feature = "redis")]
-        Kind::Redis => super::redis::init(index, url, setting),
-        // A file does not forget: what is written there is there, or the file is not.
-        #[cfg(feature = "sqlite")]
-        Kind::Sqlite => {
-            let label = super::sqlite::label(index, url)?;
-            Ok(Box::pin(async { Look::without_marker(label) }))
-        }
-    }
+    (Kind::of(index, url)?.init)(index, url, setting)
 }
 
 /// Has the node behind the `index`-th URL forget these locks, if they are free.
@@ -176,12 +177,7 @@ pub(crate) fn forget(
     setting: &Setting,
     names: &Arc<[Name]>,
 ) -> Result<BoxFuture<'static, Kept>, Error> {
-    match Kind::of(index, url)? {
-        #[cfg(feature = "redis")]
-        Kind::Redis => super::redis::forget(index, url, setting, names),
-        #[cfg(feature = "sqlite")]
-        Kind::Sqlite => super::sqlite::forget(index, url, setting, names),
-    }
+    (Kind::of(index, url)?.forget)(index, url, setting, names)
 }
 
 /// Has the node behind the `index`-th URL forget the number of a lock that nobody can have been given.
@@ -191,44 +187,5 @@ pub(crate) fn forget_number(
     setting: &Setting,
     name: &Name,
 ) -> Result<BoxFuture<'static, Kept>, Error> {
-    match Kind::of(index, url)? {
-        #[cfg(feature = "redis")]
-        Kind::Redis => super::redis::forget_number(index, url, setting, name),
-        // Its numbers are not compared with the time of day.
-        #[cfg(feature = "sqlite")]
-        Kind::Sqlite => {
-            let label = super::sqlite::label(index, url)?;
-            Ok(Box::pin(async { (label, Ok(0)) }))
-        }
-    }
-}
-
-/// The kinds of nodes that a URL can stand for.
-enum Kind {
-    #[cfg(feature = "redis")]
-    Redis,
-    #[cfg(feature = "sqlite")]
-    Sqlite,
-}
-
-impl Kind {
-    fn of(index: usize, url: &str) -> Result<Self, Error> {
-        match url.split_once(':').map_or("", |(scheme, _)| scheme) {
-            #[cfg(feature = "redis")]
-            "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
-                Ok(Self::Redis)
-            }
-            #[cfg(feature = "sqlite")]
-            "sqlite" => Ok(Self::Sqlite),
-            // The URL is not shown whole: what follows the scheme may hold a password.
-            scheme => Err(Error::misuse(
-                format!(
-                    "node {} has the URL scheme {scheme:?}, which no kind of node has",
-                    index + 1
-                ),
-                "use redis://HOST, rediss://HOST, redis+unix:///PATH or sqlite:PATH (the last needs the \
-                 feature sqlite)",
-            )),
-        }
-    }
+    (Kind::of(index, url)?.forget_number)(index, url, setting, name)
 }

@@ -184,7 +184,7 @@ async fn a_release_waits_no_longer_because_something_else_is_late_already() {
     guard.extend().await.expect_err("no answer");
     let text = guard.release().await.expect_err("no answer").to_string();
     server.resume();
-    // The connection would be given up after ten time limits.
+    // The connection would be given up after four time limits.
     assert!(text.contains("has not answered") && !text.contains("broke"), "{text}");
     eventually("released in the end", async || !exists(&server, "slow")).await;
 }

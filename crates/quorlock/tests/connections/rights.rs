@@ -8,7 +8,7 @@ use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
 
 use crate::logs::Logs;
 use crate::queues::{LONG, client, failure};
-use crate::{DIALECTS, exists, is_held, patient};
+use crate::{DIALECTS, exists, is_held, patient, text};
 
 /// A user with the rights that locks need, queues apart, and some more.
 fn url_of_user(server: &RedisServer, dialect: Dialect, more: &[&str]) -> String {
@@ -24,8 +24,10 @@ fn url_of_user(server: &RedisServer, dialect: Dialect, more: &[&str]) -> String 
     format!("redis://alice:wonderland@{}", server.addr())
 }
 
-const QUEUE_RIGHTS: [&str; 9] =
-    ["+zadd", "+zcard", "+zrange", "+zscore", "+zpopmin", "+zrem", "+hset", "+hget", "+hdel"];
+const QUEUE_RIGHTS: [&str; 10] = [
+    "+time", "+zadd", "+zcard", "+zrange", "+zscore", "+zpopmin", "+zrem", "+hset", "+hget",
+    "+hdel",
+];
 
 /// A user who may do everything, but with these keys alone.
 fn url_with_keys(server: &RedisServer, keys: &[&str]) -> String {
@@ -55,7 +57,7 @@ async fn whoever_may_not_listen_asks_again_instead() {
         assert_eq!(server.kept(), 0);
 
         server.command(&["CLIENT", "KILL", "USER", "alice"]);
-        eventually("back", async || deaf.interruptions() == 1).await;
+        eventually("back", async || deaf.interruptions() == 2).await;
         let warnings = || logs.lines().into_iter().filter(|line| line.contains("word of grants"));
         assert_eq!(warnings().count(), 1, "once is enough: {:?}", logs.lines());
         assert!(logs.warns_of("&:quorlock:inbox:*"), "{:?}", logs.lines());
@@ -195,4 +197,46 @@ async fn whoever_has_few_rights_leaves_notes_and_looks_but_gets_no_list() {
         assert!(owner("noted").take_from(holder.holder(), node).is_done().await);
         assert_eq!(server.kept(), 0);
     }
+}
+
+/// A user who may do everything but this.
+fn url_without(server: &RedisServer, command: &str) -> String {
+    let but = format!("-{command}");
+    let user = ["ACL", "SETUSER", "carol", "on", ">castle", "~*", "&*", "+@all", &but];
+    assert_eq!(server.command(&user), Reply::Simple("OK".into()));
+    format!("redis://carol:castle@{}", server.addr())
+}
+
+/// Some of the rights to queues, and not all: whoever stands in one stays there.
+#[tokio::test]
+async fn whoever_may_take_nobody_from_a_queue_is_told_so_and_the_lock_knows_of_it() {
+    let server = RedisServer::start();
+    let client = client(&url_without(&server, "zpopmin"), Dialect::Strict).await;
+    let waiter = client.waiter("some rights", 1);
+    let Answer::Failed(why) = waiter.wait(New(1), LONG).answer().await else { panic!("granted") };
+    assert_eq!(why.kind(), FailureKind::Unfit, "{why}");
+    assert!(why.to_string().contains("+zpopmin"), "{why}");
+    let record = text(&server, &["GET", "some rights"]);
+    assert_eq!(record.as_bytes().get(25), Some(&b'='), "{record}");
+    assert_eq!(server.command(&["ZCARD", "some rights:quorlock:queue"]), Reply::Int(1));
+}
+
+/// Word of a grant says that nobody else waits, if that cannot be known.
+#[tokio::test]
+async fn whoever_may_not_count_a_queue_passes_a_lock_on_that_has_ended() {
+    let server = RedisServer::start();
+    let (holder, next) = (
+        client(&server.url(), Dialect::Strict).await,
+        client(&server.url(), Dialect::Strict).await,
+    );
+    let asker = client(&url_without(&server, "zcard"), Dialect::Strict).await;
+    let (first, second, third) =
+        (holder.waiter("counted", 1), next.waiter("counted", 1), asker.waiter("counted", 1));
+    assert!(first.wait(New(1), LONG).is_done().await);
+    let asked = second.wait(New(1), LONG);
+    assert!(asked.queued().await.told);
+    server.command(&["SET", "counted", "quorlock 0000000000000001+ql:gone 1 0 0"]);
+    assert!(third.wait(New(2), LONG).queued().await.record.is_none(), "it is another's");
+    assert_eq!(next.words().await, [second.word_for(&asked)]);
+    assert_eq!(next.left_others(), [false]);
 }

@@ -44,7 +44,7 @@ async fn it_is_refused() {
 }
 
 /// How many keys a server has thrown away.
-fn thrown_away(server: &RedisServer) -> u64 {
+pub(crate) fn thrown_away(server: &RedisServer) -> u64 {
     let count = server.info("stats", "evicted_keys").expect("a count");
     count.parse().expect("a number")
 }

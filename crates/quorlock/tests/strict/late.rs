@@ -1,16 +1,17 @@
 //! A request that arrives late is not looked at: whoever sent it may have stopped counting on it.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use quorlock::Dialect;
 use quorlock::node::TicketNumber::New;
 use quorlock::node::{Answer, FailureKind};
 use quorlock::runtime::{Runtime, TokioRuntime};
+use quorlock::{Dialect, Error, Loss};
 use quorlock_testkit::conformance::owner;
-use quorlock_testkit::{Proxy, eventually_async as eventually};
+use quorlock_testkit::{Proxy, RedisServer, eventually_async as eventually};
 
-use crate::world::{TTL, World, is_held, marker, scripts_run};
+use crate::world::{AHEAD, TTL, World, is_held, marker, scripts_run};
 use crate::{BOTH, NAME};
 
 /// How late a request may be in the test of the network.
@@ -109,4 +110,57 @@ async fn one_from_before_a_restart_does_not_begin_the_time_without_votes() {
         Answer::Failed(why) => assert!(matches!(why.kind(), FailureKind::Quarantined(_)), "{why}"),
         other => panic!("that one was sent in time: {other:?}"),
     }
+}
+
+/// Servers whose clocks are a little ahead stand still for longer than a request may be late. That is no
+/// fault of the clocks: the extension is tried again, and the lock is kept.
+#[tokio::test]
+async fn a_late_extension_is_tried_again() {
+    let world = World::new(Dialect::Strict).await;
+    for server in &world.servers {
+        server.clock().jump_ms(500);
+    }
+    let locker = world.client().await;
+    let guard = locker.try_lock(NAME).fixed().await.expect("free");
+    let ran: Vec<_> = world.servers.iter().map(scripts_run).collect();
+    world.servers.iter().for_each(RedisServer::pause);
+    let mut late = std::pin::pin!(guard.extend());
+    assert!(poll_once(late.as_mut()).await.is_none(), "nobody answers");
+    world.pass(AHEAD + Duration::from_secs(1));
+    world.servers.iter().for_each(RedisServer::resume);
+    let error = late.await.expect_err("too late to be looked at");
+    assert!(matches!(error, Error::NoQuorum { .. }), "{error:?}");
+    eventually("all have refused it", async || {
+        world.servers.iter().zip(&ran).all(|(server, before)| scripts_run(server) > *before)
+    })
+    .await;
+    guard.extend().await.expect("in time");
+    assert!(guard.is_held());
+    guard.release().await.expect("released");
+}
+
+/// Beyond what the trip explains, it is the clock.
+#[tokio::test]
+async fn a_late_extension_on_servers_with_wrong_clocks_is_the_end() {
+    let world = World::new(Dialect::Strict).await;
+    let locker = world.client().await;
+    let guard = locker.try_lock(NAME).fixed().await.expect("free");
+    world.servers.iter().for_each(RedisServer::pause);
+    let mut late = std::pin::pin!(guard.extend());
+    assert!(poll_once(late.as_mut()).await.is_none(), "nobody answers");
+    world.pass(AHEAD + Duration::from_secs(1));
+    let too_far = i64::try_from(2 * AHEAD.as_millis()).expect("a short time");
+    world.servers.iter().for_each(|server| server.clock().jump_ms(too_far));
+    world.servers.iter().for_each(RedisServer::resume);
+    eventually("its loss is known", async || !guard.is_held()).await;
+    assert_eq!(guard.lost().await, Loss::Clock);
+}
+
+/// What a future is ready with at once.
+async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+    std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }

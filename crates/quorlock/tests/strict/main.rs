@@ -7,10 +7,12 @@
 mod agreeing;
 mod all_clocks;
 mod clocks;
+mod contact;
 mod dialects;
 mod evicting;
 mod fences;
 mod forgetting;
+mod half_open;
 mod healing;
 mod late;
 #[path = "../logs/mod.rs"]
@@ -24,6 +26,7 @@ mod rights;
 mod running_full;
 mod scripts;
 mod tending;
+mod winning_back;
 mod world;
 
 use quorlock::Dialect;

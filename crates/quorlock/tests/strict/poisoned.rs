@@ -3,12 +3,12 @@
 
 use std::time::SystemTime;
 
-use quorlock::node::{FailureKind, Proposal, TicketNumber};
+use quorlock::node::{Answer, FailureKind, ParticipantId, Proposal, TicketNumber};
 use quorlock::{Dialect, Error, Guard, Locker};
 use quorlock_testkit::conformance::owner;
 use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
 
-use crate::world::{TTL, World, text};
+use crate::world::{TTL, World, server_us, text};
 use crate::{BOTH, NAME};
 
 const DAY_US: u64 = 86_400_000_000;
@@ -173,6 +173,23 @@ async fn a_holder_goes_on_without_the_server_that_has_it() {
     }
 }
 
+/// The record is what it was, and ends when it would have.
+#[tokio::test]
+async fn an_extension_that_is_refused_keeps_nothing() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    let node = world.node(&server.url()).await;
+    let (holder, other) = (owner(NAME), ParticipantId::random(&*world.time()));
+    holder.acquire(&node, TTL / 2).number().await;
+    poison(server, Dialect::Strict, poisons()[0]);
+    let before = text(server, NAME);
+    for asked in [holder.extend(&node, TTL), holder.take_part(&node, other, TTL)] {
+        let Answer::Failed(failure) = asked.answer().await else { panic!("extended") };
+        assert_eq!(failure.kind(), FailureKind::Number, "{failure}");
+        assert_eq!(text(server, NAME), before);
+    }
+}
+
 /// Whoever proposes such a number, by a bug, is refused by the server itself.
 #[tokio::test]
 async fn a_server_gives_out_no_number_that_would_not_grow() {
@@ -205,5 +222,54 @@ async fn a_server_gives_out_no_number_that_would_not_grow() {
         assert!(holder.release_to(node, limit).is_done().await);
         assert!(client.words().await.is_empty() && !is_taken(server));
         assert!(waiter.wait(TicketNumber::New(1), TTL).number().await < limit);
+    }
+}
+
+/// What stands in the place where a server keeps the number of a lock, with this number.
+fn kept_numbers(dialect: Dialect, number: u64) -> Vec<(String, String)> {
+    let fence = format!("{NAME}:quorlock:fence");
+    match dialect {
+        Dialect::Strict => {
+            [" ql:x 1 0 0", "+ql:x 1 0 0", "*ql:x maker 1 1 0 0", "- 0 0 0", "= 0 0 0"]
+                .map(|rest| (NAME.to_owned(), format!("quorlock {number:016}{rest}")))
+                .into()
+        }
+        _ => vec![(fence, number.to_string())],
+    }
+}
+
+/// What `release --force` does about it, to the microsecond.
+#[tokio::test]
+async fn a_number_is_forgotten_only_if_nobody_can_have_been_given_it() {
+    for dialect in BOTH {
+        let world = World::new(dialect).await;
+        world.stop_clocks();
+        let most = server_us(&world.servers[0]) + DAY_US;
+        let forget = async || {
+            let builder = world.builder().nodes(world.urls());
+            let (forgotten, failed) = builder.forget_number(NAME).await.expect("good settings");
+            assert!(failed.0.is_empty(), "{failed}");
+            forgotten
+        };
+        assert_eq!(forget().await, 0, "there is none");
+        let numbers = [(most, false), (most + 1, true), (1 << 53, true), (u64::MAX, true)];
+        for (number, goes) in numbers {
+            for (key, value) in kept_numbers(dialect, number) {
+                for server in &world.servers[1..] {
+                    server.command(&["SET", &key, &value]);
+                }
+                assert_eq!(forget().await, if goes { 2 } else { 0 }, "{dialect:?} {value}");
+                let left = text(&world.servers[1], &key);
+                assert_eq!(left, Some(value).filter(|_| !goes), "{dialect:?}");
+                world.servers[2].command(&["DEL", &key]);
+            }
+        }
+        // What is no number at all, beside something that is no lock.
+        let fence = format!("{NAME}:quorlock:fence");
+        world.servers[0].command(&["RPUSH", NAME, "of somebody else"]);
+        world.servers[0].command(&["SET", &fence, "none"]);
+        assert_eq!(forget().await, 1, "{dialect:?}");
+        assert_eq!(text(&world.servers[0], &fence), None);
+        assert_eq!(world.servers[0].command(&["LLEN", NAME]), Reply::Int(1), "it is left alone");
     }
 }

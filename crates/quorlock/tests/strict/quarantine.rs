@@ -3,13 +3,13 @@
 
 use std::future::IntoFuture;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quorlock::node::TicketNumber::New;
 use quorlock::node::{Answer, FailureKind, Node};
-use quorlock::{Dialect, Error};
+use quorlock::{Dialect, Error, Locker};
 use quorlock_testkit::conformance::owner;
-use quorlock_testkit::{DEADLINE, eventually_async as eventually};
+use quorlock_testkit::{DEADLINE, RedisServer, eventually_async as eventually, servers};
 
 use crate::NAME;
 use crate::world::{QUARANTINE, TTL, World, marker, scripts_run};
@@ -33,9 +33,10 @@ async fn on_new_servers_it_is_told_at_once_to_whoever_does_not_wait() {
     .await;
     assert!(world.servers.iter().all(|server| crate::world::text(server, NAME).is_none()));
 
-    let error = locker.lock(NAME).wait(Duration::from_millis(50)).await.expect_err("too short");
-    let Error::TimedOut { last, .. } = &error else { panic!("{error:?}") };
-    assert!(matches!(**last, Error::Quarantined { .. }), "{last:?}");
+    // Nor does anybody wait for what cannot be in time.
+    let error = locker.lock(NAME).wait(TTL).await.expect_err("too short");
+    let Error::Quarantined { remaining, .. } = &error else { panic!("{error:?}") };
+    assert!(*remaining > TTL && *remaining < QUARANTINE, "{remaining:?}");
 
     let world = World::unused(Dialect::Redlock, |server| server);
     let guard = world.client().await.try_lock(NAME).await.expect("it knows no new servers");
@@ -132,4 +133,105 @@ async fn answers_again(node: &Arc<dyn Node>) {
         matches!(owner("looked at").inspect(node).answer().await, Answer::Seen(_))
     })
     .await;
+}
+
+/// Who stands in line before us in this process has nothing either.
+#[tokio::test]
+async fn who_is_behind_another_that_waits_for_votes_is_told_of_the_nodes() {
+    let world = World::unused(Dialect::Strict, |server| server);
+    let locker = world.client().await;
+    let first = tokio::spawn(locker.lock(NAME).into_future());
+    eventually("the first has asked", async || {
+        world.servers.iter().all(|server| scripts_run(server) > 2)
+    })
+    .await;
+    let error = locker.try_lock(NAME).await.expect_err("nobody votes");
+    assert!(matches!(error, Error::Quarantined { .. }), "{error:?}");
+    let waited = locker.lock(NAME).wait(Duration::from_millis(50)).await.expect_err("nobody votes");
+    let Error::TimedOut { last, .. } = &waited else { panic!("{waited:?}") };
+    assert!(matches!(**last, Error::Quarantined { .. }), "{last:?}");
+
+    world.servers[0].kill();
+    world.servers[1].kill();
+    world.reached_by(&locker, |reached| reached == [false, false, true]).await;
+    let error = locker.try_lock(NAME).await.expect_err("nobody votes");
+    assert!(matches!(error, Error::NoQuorum { have: 1, need: 2, .. }), "{error:?}");
+    first.abort();
+}
+
+/// And who is behind one that holds it is told so, be the nodes there or not.
+#[tokio::test]
+async fn who_is_behind_a_holder_of_this_process_is_told_that_it_is_taken() {
+    let world = World::new(Dialect::Strict).await;
+    let locker = world.client().await;
+    let _guard = locker.try_lock(NAME).await.expect("free");
+    for server in &world.servers {
+        server.kill();
+    }
+    world.reached_by(&locker, |reached| reached == [false; 3]).await;
+    let error = locker.try_lock(NAME).await.expect_err("it is held");
+    assert!(matches!(error, Error::Taken { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn votes_are_waited_for_without_waiting_for_a_holder() {
+    let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
+    for server in &world.servers {
+        server.restart();
+    }
+    let (locker, other) = (world.client().await, world.client().await);
+    let short = locker.try_lock(NAME).votes_within(TTL).await.expect_err("not in time");
+    assert!(matches!(short, Error::Quarantined { .. }), "at once: {short:?}");
+    let waiting = locker.try_lock(NAME).votes_within(10 * QUARANTINE).into_future();
+    let waiting = tokio::spawn(waiting);
+    eventually("it has asked", async || world.servers.iter().all(|server| scripts_run(server) > 4))
+        .await;
+    assert!(!waiting.is_finished());
+    world.pass(QUARANTINE);
+    let guard = tokio::time::timeout(DEADLINE, waiting).await.expect("in time").expect("no panic");
+    let guard = guard.expect("the lock");
+    world.all_reached_by(&other).await;
+    let taken = other.try_lock(NAME).votes_within(10 * QUARANTINE).await.expect_err("held");
+    assert!(matches!(taken, Error::Taken { holder: Some(_), .. }), "{taken:?}");
+    guard.release().await.expect("released");
+
+    // Nodes that are away for a moment are votes that are missing.
+    world.servers[0].kill();
+    world.servers[1].kill();
+    world.reached_by(&locker, |reached| reached == [false, false, true]).await;
+    let away =
+        locker.try_lock(NAME).votes_within(Duration::from_millis(1)).await.expect_err("away");
+    let Error::TimedOut { last, .. } = &away else { panic!("{away:?}") };
+    assert!(matches!(**last, Error::NoQuorum { .. }), "{last:?}");
+}
+
+/// They have said how long it takes.
+#[tokio::test]
+async fn nodes_that_cast_no_vote_are_not_asked_again_and_again() {
+    let servers = servers(3);
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let builder = Locker::builder().nodes(urls).ttl(Duration::from_secs(3));
+    let locker = builder.max_ttl(Duration::from_secs(3)).connect().await.expect("a locker");
+    let began = Instant::now();
+    let _guard = locker.lock(NAME).await.expect("waited out");
+    assert!(began.elapsed() > Duration::from_secs(3), "{:?}", began.elapsed());
+    for server in &servers {
+        // A look and two marks, once each by connecting and in the background; an attempt, two tickets when the
+        // time begins and when it is over, and one for each second of a machine that is slow.
+        let asked = scripts_run(server);
+        let most = 12 + began.elapsed().as_secs();
+        assert!(asked <= most, "{asked} scripts in {:?}", began.elapsed());
+    }
+}
+
+/// It cannot be told from one whose keys were removed; but it is not said that the servers were emptied.
+#[tokio::test]
+async fn a_prefix_that_is_new_is_called_that() {
+    let world = World::new(Dialect::Strict).await;
+    let builder = world.builder().prefix("app:").nodes(world.urls());
+    let locker = builder.connect().await.expect("servers that are up");
+    let error = locker.try_lock(NAME).await.expect_err("no mark").to_string();
+    assert!(error.contains("the prefix app: is new on these nodes"), "{error}");
+    assert!(error.contains("quorlock init --prefix app: --force"), "{error}");
+    assert!(!error.contains("started"), "{error}");
 }

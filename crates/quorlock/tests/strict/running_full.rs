@@ -5,7 +5,7 @@ use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
 use crate::world::{World, is_held};
 use crate::{BOTH, NAME};
 
-fn fill(server: &RedisServer) {
+pub(crate) fn fill(server: &RedisServer) {
     let limit = server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     assert_eq!(limit, Reply::Simple("OK".into()));
     let Reply::Error(full) = server.command(&["SET", "more", "of it"]) else { panic!("not full") };

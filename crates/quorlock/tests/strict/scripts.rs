@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::node::TicketNumber::New;
-use quorlock::node::{Answer, FailureKind, Proposal};
+use quorlock::node::{Answer, FailureKind, ParticipantId, Proposal};
 use quorlock::{Dialect, Settings};
 use quorlock_testkit::conformance::{Probe, owner};
 use quorlock_testkit::{RedisServer, Reply};
@@ -43,6 +43,9 @@ async fn what_is_no_lock_is_named_so_by_every_verb_and_left_alone() {
         assert!(is_wrong(&who.acquire_numbered(node, TTL, proposal)).await, "{content:?}");
         assert!(is_wrong(&who.extend(node, TTL)).await, "{content:?}");
         assert!(is_wrong(&who.release(node)).await, "{content:?}");
+        let participant = ParticipantId::random(&*world.time());
+        assert!(is_wrong(&who.take_part(node, participant, TTL)).await, "{content:?}");
+        assert!(is_wrong(&who.leave(node, participant)).await, "{content:?}");
         assert!(is_wrong(&who.inspect(node)).await, "{content:?}");
         assert!(is_wrong(&who.take_from(who.holder(), node)).await, "{content:?}");
         assert!(is_wrong(&waiter.wait(New(1), TTL)).await, "{content:?}");

@@ -7,9 +7,10 @@ use quorlock::{Dialect, Locker};
 use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
 
 use crate::NAME;
-use crate::evicting::{BYTES, press, set_policy};
+use crate::evicting::{BYTES, press, set_policy, thrown_away};
 use crate::logs::Logs;
-use crate::world::{World, is_held, marker, server_us, text};
+use crate::running_full::fill;
+use crate::world::{AHEAD, World, is_held, marker, server_us, text};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -196,6 +197,18 @@ async fn a_server_that_has_thrown_keys_away_unseen_casts_no_vote_for_a_while() {
     throws_away(false).await;
 }
 
+/// Has a client connect anew, which looks at once, and knows what was thrown away before.
+fn connect_anew(server: &RedisServer) {
+    assert_eq!(server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]), Reply::Int(1));
+}
+
+/// Under pressure, for a moment in which it may.
+async fn throw_keys_away(server: &RedisServer) {
+    set_policy(server, "volatile-random");
+    press(server).await;
+    set_policy(server, "noeviction");
+}
+
 async fn throws_away(look_meanwhile: bool) {
     let world = World::with(Dialect::Strict, |it| it.maxmemory(BYTES, "noeviction")).await;
     let logs = Logs::new();
@@ -207,12 +220,9 @@ async fn throws_away(look_meanwhile: bool) {
     let server = &world.servers[1];
     let before = marker(server).expect("it votes");
     // The marker itself is none of them.
-    set_policy(server, "volatile-random");
-    press(server).await;
-    set_policy(server, "noeviction");
+    throw_keys_away(server).await;
     if !look_meanwhile {
-        // Whoever connects anew knows what was thrown away before.
-        assert_eq!(server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]), Reply::Int(1));
+        connect_anew(server);
     }
     eventually("it counts as emptied", async || {
         drop(locker.try_lock("asked").await);
@@ -221,4 +231,151 @@ async fn throws_away(look_meanwhile: bool) {
     })
     .await;
     assert!(logs.warns_of("thrown away"), "{:?}", logs.lines());
+}
+
+/// The count begins anew with each start of a server. One that a file has brought back from an earlier start may
+/// be the same, and is about other keys.
+#[tokio::test]
+async fn as_many_keys_as_an_earlier_start_has_thrown_away_are_noticed() {
+    let world = World::with(Dialect::Strict, |it| it.maxmemory(BYTES, "noeviction")).await;
+    let locker = world.client().await;
+    world.all_reached_by(&locker).await;
+    let server = &world.servers[1];
+    let before = marker(server).expect("it votes");
+    throw_keys_away(server).await;
+    let known = format!("0 {} {} {}", server_us(server), thrown_away(server), "f".repeat(40));
+    server.command(&["SET", ":quorlock:sweep", &known]);
+    connect_anew(server);
+    eventually("it counts as emptied", async || marker(server).as_ref() != Some(&before)).await;
+    let seen = format!(" {} {}", thrown_away(server), server.run_id());
+    let sweep = text(server, ":quorlock:sweep").expect("it is noted");
+    assert!(sweep.ends_with(&seen), "{sweep}");
+}
+
+/// One whose set forms may have granted locks of an earlier set: it counts as emptied, and its quarantine begins anew.
+#[tokio::test]
+async fn a_server_that_has_thrown_keys_away_while_its_set_forms_counts_as_emptied() {
+    let world = World::unused(Dialect::Strict, |it| it.maxmemory(BYTES, "noeviction"));
+    let locker = world.client().await;
+    world.all_reached_by(&locker).await;
+    let forms = |server| marker(server).is_some_and(|marker| marker.starts_with("forming "));
+    eventually("the set forms", async || {
+        drop(locker.try_lock(NAME).await);
+        world.servers.iter().all(forms)
+    })
+    .await;
+    let server = &world.servers[1];
+    let before = marker(server);
+    throw_keys_away(server).await;
+    connect_anew(server);
+    eventually("it has forgotten", async || marker(server) != before).await;
+}
+
+/// All clients together take one step a second, by the server's clock, to the microsecond.
+#[tokio::test]
+async fn a_step_is_taken_by_a_clock_that_is_right_and_the_next_is_due_a_second_later() {
+    let world = World::new(Dialect::Strict).await;
+    world.stop_clocks();
+    let server = &world.servers[0];
+    // Late in a second: whoever counts its microseconds wrongly is outside of the window.
+    let ms = server_us(server) / 1_000 % 1_000;
+    world.pass(Duration::from_millis(1_900 - ms));
+    let sweep = || text(server, SWEEP).unwrap_or_default();
+    // What is known of keys that were thrown away stays there.
+    let due = |us: u64| format!("0 {us} 5 earlier");
+    let now = server_us(server);
+    // One that was written down long ago, and one by a clock that was ahead by far.
+    for earlier in [now, now + 10_000_001] {
+        server.command(&["SET", SWEEP, &due(earlier)]);
+        tend_once(&world).await;
+        eventually("a step is taken", async || sweep() == due(now + 1_000_000)).await;
+    }
+    for not_yet in [now + 1, now + 10_000_000] {
+        server.command(&["SET", SWEEP, &due(not_yet)]);
+        let before = tended(server);
+        tend_once(&world).await;
+        eventually("it is tended", async || tended(server) > before).await;
+        assert_eq!(sweep(), due(not_yet), "it is not due");
+    }
+    // Each goes on where the last one has ended.
+    for number in 0..2_000 {
+        server.command(&["SET", &format!("of somebody else {number}"), "x"]);
+    }
+    let (mut cursors, mut after) = (Vec::new(), due(now));
+    for _ in 0..3 {
+        server.command(&["SET", SWEEP, &after]);
+        tend_once(&world).await;
+        eventually("a step is taken", async || sweep() != after).await;
+        let cursor = sweep().split(' ').next().expect("a cursor").to_owned();
+        after = format!("{cursor} {now} 5 earlier");
+        assert!(!cursors.contains(&cursor), "{cursor} and before it {cursors:?}");
+        cursors.push(cursor);
+    }
+}
+
+const SWEEP: &str = ":quorlock:sweep";
+
+/// A client comes and goes whose servers may be behind by a tenth of a second.
+async fn tend_once(world: &World) {
+    let builder = world.builder().clock_window(Duration::from_millis(100), AHEAD);
+    let locker = builder.nodes(world.urls()).connect().await.expect("servers that are up");
+    world.all_reached_by(&locker).await;
+}
+
+/// A name goes when its end and its number are more than a day old, to the microsecond.
+#[tokio::test]
+async fn a_name_has_its_whole_day() {
+    let world = World::new(Dialect::Strict).await;
+    world.stop_clocks();
+    let server = &world.servers[0];
+    let old = server_us(server) - 24 * 3_600_000_000;
+    for (key, number, end) in
+        [("gone", old - 1, old - 1), ("number", old, old - 1), ("end", old - 1, old)]
+    {
+        // By a TTL of an hour.
+        let since = end - 3_600_000_000;
+        let (seconds, micros) = (since / 1_000_000, since % 1_000_000);
+        let record = format!("quorlock {number:016} ql:x {seconds} {micros} 3600000");
+        server.command(&["SET", key, &record]);
+    }
+    server.command(&["DEL", SWEEP]);
+    tend_once(&world).await;
+    eventually("one is gone", async || !exists(server, "gone")).await;
+    assert!(exists(server, "number") && exists(server, "end"));
+}
+
+/// A server whose memory is full needs the room of old names more than any other.
+#[tokio::test]
+async fn names_go_where_the_memory_is_full() {
+    let world = World::new(Dialect::Strict).await;
+    world.hurry();
+    let locker = world.client().await;
+    world.all_reached_by(&locker).await;
+    taken_and_released(&locker, "freed").await;
+    on_all(&world, "freed").await;
+    world.servers.iter().for_each(fill);
+    world.pass(25 * HOUR);
+    let gone = async || !world.servers.iter().any(|server| exists(server, "freed"));
+    eventually("it is gone", gone).await;
+}
+
+/// The next step comes soon if more than a quarter of what was looked at is cleared away.
+#[tokio::test]
+async fn the_next_step_is_due_soon_where_there_is_much_to_clear_away() {
+    let world = World::new(Dialect::Strict).await;
+    world.stop_clocks();
+    let server = &world.servers[0];
+    let now = server_us(server);
+    for (others, due) in [(0, now + 100_000), (1, now + 1_000_000)] {
+        // Beside the marker and where the walk goes on.
+        server.command(&["DEL", "marks"]);
+        for other in 0..others {
+            server.command(&["SET", &format!("other {other}"), "x"]);
+        }
+        server.command(&["SET", "gone", "quorlock 0000000000000001-x 1 0 0"]);
+        server.command(&["SET", SWEEP, &format!("0 {now} 5 earlier")]);
+        tend_once(&world).await;
+        eventually("it is gone", async || !exists(server, "gone")).await;
+        assert_eq!(text(server, SWEEP), Some(format!("0 {due} 5 earlier")), "{others}");
+    }
 }

@@ -47,6 +47,7 @@ mod tests {
             until: until * MS,
             fence: None,
             heeds: false,
+            renewed: false,
         };
         Entry { at: at * MS, what: What::Opened(opened) }
     }

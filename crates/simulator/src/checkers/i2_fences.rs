@@ -52,6 +52,7 @@ mod tests {
                 until: u64::MAX,
                 fence: Some(*fence),
                 heeds: false,
+                renewed: false,
             };
             Entry { at: index as u64, what: What::Opened(opened) }
         };

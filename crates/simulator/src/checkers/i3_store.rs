@@ -25,7 +25,8 @@ mod tests {
     fn a_late_write_that_is_accepted_is_found() {
         let opened = |window| {
             let (name, holding, until, fence) = (0, window, u64::MAX, Some(u64::from(window)));
-            What::Opened(Opened { window, process: 0, name, holding, until, fence, heeds: false })
+            let (process, heeds, renewed) = (0, false, false);
+            What::Opened(Opened { window, process, name, holding, until, fence, heeds, renewed })
         };
         let written = |window, accepted| {
             let fence = Some(u64::from(window));

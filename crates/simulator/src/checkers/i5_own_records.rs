@@ -28,6 +28,7 @@ pub(super) fn check(trace: &Trace) -> Vec<Violation> {
             VerbKind::Wait => (free || own, "takes or passes on"),
             VerbKind::Extend => (own && after.token == token, "extends"),
             VerbKind::Heal => ((own || free && known) && after.token == token, "stores again"),
+            VerbKind::WinBack => ((own || free) && after.token == token, "wins back"),
             VerbKind::Confirm => (own && after.token == token, "confirms"),
             // One that has expired and is its own all the same may be passed on.
             VerbKind::Release => (own || free, "releases"),

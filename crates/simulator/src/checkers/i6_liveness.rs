@@ -101,8 +101,8 @@ mod tests {
 
     fn opened(window: u32) -> What {
         let (process, name, holding) = (0, 0, window);
-        let (until, fence, heeds) = (0, None, false);
-        What::Opened(Opened { window, process, name, holding, until, fence, heeds })
+        let (until, fence, heeds, renewed) = (0, None, false, false);
+        What::Opened(Opened { window, process, name, holding, until, fence, heeds, renewed })
     }
 
     fn found(entries: &[(u64, What)]) -> Vec<String> {

@@ -59,7 +59,8 @@ mod tests {
     fn found(told: u64, still: Option<(u64, u64, bool)>) -> usize {
         let (window, process, name, holding, fence) = (1, 0, 0, 1, None);
         let until = 1_000 * MS;
-        let opened = Opened { window, process, name, holding, until, fence, heeds: true };
+        let opened =
+            Opened { window, process, name, holding, until, fence, heeds: true, renewed: false };
         let mut entries = vec![
             Entry { at: 0, what: What::Opened(opened) },
             Entry { at: told * MS, what: What::Told { window } },

@@ -1,6 +1,8 @@
 //! What is promised, one file each. Every checker has a test in which it goes red.
 
 mod i10_leftovers;
+mod i11_needless_loss;
+mod i12_truth;
 mod i1_exclusion;
 mod i2_fences;
 mod i3_store;
@@ -38,11 +40,15 @@ pub enum Invariant {
     LossSignal,
     /// After all is over nothing is left.
     Leftovers,
+    /// No loss without a cause: a majority that votes and answers within the lease means that the lock is kept.
+    NeedlessLoss,
+    /// An error tells the truth about who holds: a lock is called taken only if somebody has something of it.
+    Truth,
 }
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Exclusion,
         Self::Fences,
         Self::Store,
@@ -52,6 +58,8 @@ impl Invariant {
         Self::Determinism,
         Self::LossSignal,
         Self::Leftovers,
+        Self::NeedlessLoss,
+        Self::Truth,
     ];
 
     /// Its short name.
@@ -67,6 +75,8 @@ impl Invariant {
             Self::Determinism => "I7 determinism",
             Self::LossSignal => "I9 loss signal",
             Self::Leftovers => "I10 leftovers",
+            Self::NeedlessLoss => "I11 needless loss",
+            Self::Truth => "I12 truth",
         }
     }
 }
@@ -114,6 +124,8 @@ pub fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
     found.extend(i6_liveness::check(setup, trace));
     found.extend(i9_loss_signal::check(setup, trace));
     found.extend(i10_leftovers::check(trace));
+    found.extend(i11_needless_loss::check(setup, trace));
+    found.extend(i12_truth::check(trace));
     found.sort_by_key(|violation| violation.at);
     found
 }

@@ -14,11 +14,22 @@ pub(crate) struct Window {
     pub(crate) to: u64,
     /// The latest end of validity that was ever reported.
     pub(crate) longest: u64,
+    /// The end of validity that was reported last, before it was found to be over.
+    pub(crate) last: u64,
+    /// When it was found to be over.
+    pub(crate) over: Option<u64>,
     pub(crate) told: Option<u64>,
     /// When it was let go of, or its process ended.
     pub(crate) closed: Option<u64>,
     /// Whether it was taken away from its holder, who learns of it later.
     forced: bool,
+}
+
+impl Window {
+    /// Whether it was taken away from its holder.
+    pub(crate) fn is_forced(&self) -> bool {
+        self.forced
+    }
 }
 
 /// What was sent to take a lock away may be under way for so long.
@@ -86,13 +97,27 @@ pub(crate) fn windows(trace: &Trace) -> Vec<Window> {
             What::Opened(opened) => {
                 index.insert(opened.window, windows.len());
                 let (to, longest) = (if forced { at } else { opened.until }, opened.until);
-                let (told, closed) = (None, None);
-                windows.push(Window { opened, from: at, to, longest, told, closed, forced });
+                windows.push(Window {
+                    opened,
+                    from: at,
+                    to,
+                    longest,
+                    last: longest,
+                    over: None,
+                    told: None,
+                    closed: None,
+                    forced,
+                });
             }
             What::Until { window, until } => change(window, &|it| {
                 if it.closed.is_none() && it.told.is_none() {
                     it.to = if it.forced { it.to } else { until };
                     it.longest = it.longest.max(until);
+                    if until > at {
+                        it.last = until;
+                    } else {
+                        it.over = it.over.or(Some(at));
+                    }
                 }
             }),
             What::Told { window } => change(window, &|it| {

@@ -13,12 +13,15 @@ use std::time::Duration;
 
 use quorlock::node::memory::MemoryNode;
 use quorlock::node::{
-    Answer, Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Members, Node, Secret, Verb,
+    Answer, Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Members, Node, Restore,
+    Secret, Verb,
 };
 use quorlock::runtime::{BoxFuture, Moment};
-use quorlock::{Carries, Drift};
+use quorlock::{Carries, Drift, Untimely};
+use quorlock_protocol::Patience;
 
 use super::{ConnId, Down, LinkId, Up};
+use crate::Dialect;
 use crate::nodes::{Asked, AskedVerb, Served};
 use crate::planted::Planted;
 use crate::setup::node_name;
@@ -27,8 +30,9 @@ use crate::world::{Event, World};
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
-const LIMITS_UNTIL_RECONNECT: u32 = 10;
+const LIMITS_UNTIL_RECONNECT: u32 = 4;
 const LEAST_UNTIL_RECONNECT: Duration = Duration::from_millis(500);
+const LONGEST_LIMIT_SHARE: u32 = 10;
 
 /// The connection of one locker to one node, while it lasts and when it is gone.
 pub(crate) struct Link {
@@ -41,7 +45,6 @@ pub(crate) struct Link {
     /// The set of nodes that its client was given.
     members: Members,
     set: Arc<str>,
-    limit: Duration,
     state: Mutex<LinkState>,
 }
 
@@ -58,6 +61,9 @@ struct LinkState {
     alarm: Moment,
     waiting: VecDeque<Waiting>,
     overdue: usize,
+    /// When the last reply came.
+    replied: Moment,
+    patience: Patience,
     parked: VecDeque<(Call, bool)>,
     closing: bool,
     listener: Option<(ClientId, usize, Weak<dyn Inbox>)>,
@@ -103,7 +109,6 @@ impl Link {
             label: node_name(node),
             set: members.digest().into(),
             members,
-            limit,
             state: Mutex::new(LinkState {
                 phase: Phase::New,
                 conn: None,
@@ -114,6 +119,8 @@ impl Link {
                 alarm: Moment::MAX,
                 waiting: VecDeque::new(),
                 overdue: 0,
+                replied: Moment::default(),
+                patience: Patience::new(limit, world.setup.ttl / LONGEST_LIMIT_SHARE),
                 parked: VecDeque::new(),
                 closing: false,
                 listener: None,
@@ -216,9 +223,16 @@ impl Link {
     fn send_as(&self, state: &mut LinkState, mut asked: Asked, mut waiting: Waiting) {
         let Some(conn) = state.conn else { return };
         if self.planted(Planted::HealUnguarded)
-            && let AskedVerb::Extend { heal, .. } = &mut asked.verb
+            && let AskedVerb::Extend { restore, .. } = &mut asked.verb
+            && !matches!(restore, Restore::Heal(_))
         {
-            *heal = heal.or(Some(asked.wall_us));
+            *restore = Restore::Heal(asked.wall_us);
+        }
+        if self.planted(Planted::NeverWinsBack)
+            && let AskedVerb::Extend { restore: restore @ Restore::WinBack(_), .. } =
+                &mut asked.verb
+        {
+            *restore = Restore::Never;
         }
         if self.planted(Planted::SecretUnchecked)
             && let AskedVerb::Wait { ticket, .. } = asked.verb
@@ -231,7 +245,7 @@ impl Link {
         drop(world);
         let since = waiting.since;
         state.waiting.push_back(waiting);
-        let left = since.after(self.limit).since(self.now());
+        let left = since.after(state.patience.limit()).since(self.now());
         self.look_by(state, left);
     }
 
@@ -275,10 +289,20 @@ impl Link {
                         return;
                     }
                     state.overdue = state.overdue.saturating_sub(1);
-                    state.waiting.pop_front()
+                    let (now, waiting) = (self.now(), state.waiting.pop_front());
+                    if let Some(waiting) = &waiting {
+                        state.replied = now;
+                        state.patience.answered(now.since(waiting.since), now);
+                    }
+                    waiting
                 };
                 let Some(waiting) = waiting else { return };
-                let unsettled = matches!(served, Served::NoVote(_));
+                let unsettled = match &served {
+                    Served::NoVote(marker) => {
+                        !matches!(marker.carries(&self.members), Carries::Formed { .. })
+                    }
+                    _ => false,
+                };
                 let Waiting { call, again, .. } = waiting;
                 let answer = self.read(&call, served);
                 self.plant_before_answer(&call, &answer);
@@ -299,19 +323,36 @@ impl Link {
     /// What a reply means by the clock of this client.
     fn read(&self, call: &Call, served: Served) -> Answer {
         let server_us = match served {
+            Served::Answer(Answer::Seen(seen)) if self.planted(Planted::TakenInQuarantine) => {
+                return Answer::Seen(seen.quarantined(None));
+            }
             Served::Answer(answer) => return answer,
+            Served::NoVote(_)
+                if self.planted(Planted::TakenInQuarantine)
+                    && matches!(call.request().verb, Verb::Acquire { .. }) =>
+            {
+                return Answer::Refused;
+            }
             Served::NoVote(marker) => {
                 let kind = match marker.carries(&self.members) {
                     Carries::Another => FailureKind::OtherSet,
-                    _ => FailureKind::Quarantined(marker.left),
+                    _ => {
+                        let quiet = self.world.setup.quarantine();
+                        FailureKind::Quarantined(marker.quiet(&self.members, quiet))
+                    }
                 };
                 return Answer::Failed(failure(kind, "casts no vote"));
             }
             Served::Clock(server_us) | Served::Unchecked(server_us) => server_us,
         };
-        let sent_us = call.request().wall_us;
-        let under_way = (sent_us..=self.world.wall_us(self.process)).contains(&server_us);
-        let kind = if under_way { FailureKind::Late } else { FailureKind::Clock };
+        let (sent_us, now_us) = (call.request().wall_us, self.world.wall_us(self.process));
+        let late = if self.planted(Planted::LateTakenForClock) {
+            (sent_us..=now_us).contains(&server_us)
+        } else {
+            let ahead = Duration::from_micros(Dialect::WINDOW_US.1);
+            matches!(Untimely::of(server_us, sent_us, now_us, ahead), Untimely::Late(_))
+        };
+        let kind = if late { FailureKind::Late } else { FailureKind::Clock };
         Answer::Failed(failure(kind, "its clock and ours are too far apart"))
     }
 
@@ -335,7 +376,7 @@ impl Link {
 
     fn up(&self, run_id: u64, votes: bool) {
         let now = self.now();
-        let (moot, wakers, again) = {
+        let (moot, wakers) = {
             let mut state = self.state();
             state.phase = Phase::Up;
             state.run_id = run_id;
@@ -348,15 +389,14 @@ impl Link {
             for (call, again) in owed {
                 self.send(&mut state, call, now, again);
             }
-            (moot, std::mem::take(&mut state.wakers), state.before.is_some())
+            (moot, std::mem::take(&mut state.wakers))
         };
         for (call, _) in moot {
             let text = "was away until the record had expired there by itself";
             call.answer(Answer::Failed(failure(FailureKind::Unreachable, text)));
         }
         wakers.into_iter().for_each(Waker::wake);
-        if again
-            && !self.planted(Planted::MissedPush)
+        if !self.planted(Planted::MissedPush)
             && let Some((node, inbox)) = self.listener()
         {
             inbox.interrupted(node);
@@ -419,7 +459,6 @@ impl Link {
     }
 
     fn watch_the_clock(&self) {
-        let patience = (self.limit * LIMITS_UNTIL_RECONNECT).max(LEAST_UNTIL_RECONNECT);
         loop {
             let now = self.now();
             let mut state = self.state();
@@ -441,9 +480,16 @@ impl Link {
                 }
                 _ => {}
             }
-            let limit = self.limit;
+            let (limit, replied) = (state.patience.limit(), state.replied);
+            let patience = (limit * LIMITS_UNTIL_RECONNECT).max(LEAST_UNTIL_RECONNECT);
+            // A node that answers steadily is not silent.
+            let silent_since = |waiting: &Waiting| waiting.since.max(replied);
             let before = state.overdue;
-            while state.waiting.get(state.overdue).is_some_and(|w| w.since.after(limit) <= now) {
+            while state
+                .waiting
+                .get(state.overdue)
+                .is_some_and(|w| silent_since(w).after(limit) <= now)
+            {
                 state.overdue += 1;
             }
             let late: Vec<_> =
@@ -456,13 +502,15 @@ impl Link {
             }
             let mut next = state.alarm;
             if let Some(oldest) = state.waiting.front() {
-                if now.since(oldest.since) >= patience {
+                if now.since(silent_since(oldest)) >= patience {
                     drop(state);
                     self.down(&failure(FailureKind::Unreachable, "no answer for a while"));
                     continue;
                 }
                 let call = state.waiting.get(state.overdue);
-                let due = call.map_or(oldest.since.after(patience), |next| next.since.after(limit));
+                let due = call.map_or(silent_since(oldest).after(patience), |next| {
+                    silent_since(next).after(limit)
+                });
                 next = next.min(due);
             } else if state.closing {
                 self.end(&mut state);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::Token;
-use quorlock::node::{Holder, Mark, ParticipantId, Proposal, Request, Ticket, Verb};
+use quorlock::node::{Holder, Mark, ParticipantId, Proposal, Request, Restore, Ticket, Verb};
 use quorlock::runtime::Moment;
 
 use crate::trace::VerbKind;
@@ -39,7 +39,7 @@ pub(crate) enum AskedVerb {
     Extend {
         token: Token,
         ttl: Duration,
-        heal: Option<u64>,
+        restore: Restore,
         participant: Option<ParticipantId>,
     },
     Wait {
@@ -76,8 +76,8 @@ impl Asked {
                 AskedVerb::Acquire { token: *token, ttl, proposal }
             }
             Verb::Confirm { token, number } => AskedVerb::Confirm { token: *token, number },
-            Verb::Extend { token, ttl, heal, participant } => {
-                AskedVerb::Extend { token: *token, ttl, heal, participant }
+            Verb::Extend { token, ttl, restore, participant } => {
+                AskedVerb::Extend { token: *token, ttl, restore, participant }
             }
             Verb::Wait { token, ttl, ticket, yielding, proposal } => {
                 AskedVerb::Wait { token: *token, ttl, ticket, yielding, proposal }
@@ -107,8 +107,9 @@ impl Asked {
         match self.verb {
             AskedVerb::Acquire { .. } => VerbKind::Acquire,
             AskedVerb::Confirm { .. } => VerbKind::Confirm,
-            AskedVerb::Extend { heal: None, .. } => VerbKind::Extend,
-            AskedVerb::Extend { heal: Some(_), .. } => VerbKind::Heal,
+            AskedVerb::Extend { restore: Restore::Never, .. } => VerbKind::Extend,
+            AskedVerb::Extend { restore: Restore::Heal(_), .. } => VerbKind::Heal,
+            AskedVerb::Extend { restore: Restore::WinBack(_), .. } => VerbKind::WinBack,
             AskedVerb::Wait { .. } => VerbKind::Wait,
             AskedVerb::Release { .. } => VerbKind::Release,
             _ => VerbKind::Look,

@@ -10,14 +10,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorlock::node::{
     Answer, Call, ClientId, ClosedFor, Failure, FailureKind, Grant, Holder, Inbox, Mark, Marker,
-    Members, Node, Proposal, Request, Round, Secret, Seen, Ticket, TicketNumber, Verb, Writes,
-    open,
+    Members, Node, ParticipantId, Proposal, Request, Restore, Round, Secret, Seen, Ticket,
+    TicketNumber, Verb, Writes, open,
 };
 use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
 use quorlock::{Name, Settings, Token};
 use quorlock_testkit::{RedisServer, Reply};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::strict::MOST_AHEAD_US;
 use super::verbs::Records as _;
 use super::{Asked, AskedVerb, Data, Loses, Served, Server};
 use crate::clock::Clock;
@@ -46,9 +47,9 @@ impl Round for Question {
                 Verb::Acquire { token, ttl: *ttl, proposal: *proposal }
             }
             AskedVerb::Confirm { token, number } => Verb::Confirm { token, number: *number },
-            AskedVerb::Extend { token, ttl, heal, participant } => {
-                let (ttl, heal, participant) = (*ttl, *heal, *participant);
-                Verb::Extend { token, ttl, heal, participant }
+            AskedVerb::Extend { token, ttl, restore, participant } => {
+                let (ttl, restore, participant) = (*ttl, *restore, *participant);
+                Verb::Extend { token, ttl, restore, participant }
             }
             AskedVerb::Wait { token, ttl, ticket, yielding, proposal } => Verb::Wait {
                 token,
@@ -96,9 +97,9 @@ impl Inbox for Post {
 
 /// The time of the real server's client: its time of day is set by hand.
 #[derive(Debug)]
-struct HandSet {
-    real: TokioRuntime,
-    wall_us: AtomicU64,
+pub(super) struct HandSet {
+    pub(super) real: TokioRuntime,
+    pub(super) wall_us: AtomicU64,
 }
 
 impl Runtime for HandSet {
@@ -143,6 +144,8 @@ struct Pair {
     now_us: u64,
     clients: [ClientId; 2],
     askers: Vec<Asker>,
+    /// Who takes part in what others have made, in the strict dialect.
+    participants: Vec<ParticipantId>,
     random: Random,
     _post: Arc<Post>,
     grants: UnboundedReceiver<Grant>,
@@ -189,6 +192,10 @@ impl Pair {
         simulated.forget(Loses::Everything, 0);
         let asker = || Asker { token: Token::random(&*time), waited: false };
         let askers = (0..4).map(|_| asker()).collect();
+        let participants = match dialect {
+            Dialect::Redlock => Vec::new(),
+            Dialect::Strict => (0..2).map(|_| ParticipantId::random(&*time)).collect(),
+        };
         let random = Random::new(seed, 99);
         let own = quorlock::node::members([server.url()], &settings).expect("a good URL");
         Self {
@@ -200,6 +207,7 @@ impl Pair {
             now_us,
             clients,
             askers,
+            participants,
             random,
             _post: post,
             grants,
@@ -218,6 +226,7 @@ impl Pair {
                 1 => self.start_again(),
                 2..10 => self.replace_asker(),
                 10..50 => self.move_clocks(step).await,
+                50..58 => self.extend_together(step).await,
                 _ => {
                     let asked = self.any();
                     self.compare(asked, step).await;
@@ -283,10 +292,14 @@ impl Pair {
     }
 
     async fn ask_real(&self, asked: Asked) -> Answer {
-        let (answers, mut answer) = unbounded_channel();
+        self.submit(asked).recv().await.expect("an answer")
+    }
+
+    fn submit(&self, asked: Asked) -> UnboundedReceiver<Answer> {
+        let (answers, answer) = unbounded_channel();
         let name = Name::new(&asked.name).expect("a name");
         self.real.submit(Call::new(Arc::new(Question { name, asked, answers }), 0));
-        answer.recv().await.expect("an answer")
+        answer
     }
 
     /// Until both servers vote.
@@ -359,6 +372,9 @@ impl Pair {
         for name in NAMES {
             let kept = self.simulated.kept(name.as_bytes(), 0);
             ends.push(kept.until / 1_000);
+            if let Data::Strict(keys) = &self.simulated.data {
+                ends.extend(keys.records.shares(name.as_bytes()).iter().map(|(_, end_us)| end_us));
+            }
             ends.extend(self.queue(name).1.map(|ms| ms * 1_000 + self.now_us % 1_000));
         }
         ends.retain(|end_us| *end_us > 0);
@@ -420,6 +436,10 @@ impl Pair {
             0 => TicketNumber::Agreed(random.between(1, 50)),
             _ => TicketNumber::New(random.between(1, 50)),
         };
+        let participant = match self.participants.as_slice() {
+            [] => None,
+            some => random.pick(some).filter(|_| random.percent(40)),
+        };
         let verb = match kind {
             0..5 => AskedVerb::Acquire { token, ttl, proposal },
             5..WANTING => {
@@ -429,10 +449,11 @@ impl Pair {
             }
             WANTING..12 => AskedVerb::Confirm { token, number: least },
             12..15 => {
-                let heal = random.percent(50).then_some(least);
-                AskedVerb::Extend { token, ttl, heal, participant: None }
+                let kinds = [Restore::Never, Restore::Heal(least), Restore::WinBack(least)];
+                let restore = random.pick(&kinds).unwrap_or(Restore::Never);
+                AskedVerb::Extend { token, ttl, restore, participant }
             }
-            15..20 => AskedVerb::Release { token, next: least, queued: waited, participant: None },
+            15..20 => AskedVerb::Release { token, next: least, queued: waited, participant },
             20 => AskedVerb::Break { holder: Holder::of(&token.text()) },
             21 => {
                 let note = if random.percent(30) { "" } else { "somebody" };
@@ -480,13 +501,49 @@ impl Pair {
         }
     }
 
+    /// Several extensions at once. They go out in one script, and each ends as it would alone.
+    async fn extend_together(&mut self, step: u64) {
+        // What is under way keeps those that follow in the line.
+        let mut asked = vec![self.asked(NAMES[0], AskedVerb::Inspect, 0)];
+        let count = self.random.between(2, 6);
+        for _ in 0..count {
+            let name = NAMES[usize::from(self.random.percent(50))];
+            let anybody = self.random.below(self.askers.len() as u64);
+            let holder = self.holder(name).filter(|_| self.random.percent(80));
+            let Asker { token, .. } = self.askers[holder.unwrap_or(anybody) as usize];
+            let ttl = Duration::from_millis(self.random.between(1, 20_000));
+            let last = self.any_number(name);
+            let kinds = [Restore::Never, Restore::Heal(last), Restore::WinBack(last)];
+            let restore = self.random.pick(&kinds).unwrap_or(Restore::Never);
+            let verb = AskedVerb::Extend { token, ttl, restore, participant: None };
+            asked.push(self.asked(name, verb, 0));
+        }
+        self.time.wall_us.store(self.now_us, Ordering::SeqCst);
+        let before = self.calls("evalsha");
+        let real: Vec<_> = asked.iter().map(|asked| self.submit(asked.clone())).collect();
+        let now = self.now_us * 1_000;
+        for (asked, mut real) in asked.iter().zip(real) {
+            let real = real.recv().await.expect("an answer");
+            let did = self.simulated.execute(asked, self.run_id, now, &|_| false);
+            let context = format!("step {step}, {asked:?}: {real:?} and {:?}", did.served);
+            assert!(same(&real, &did.served), "{context}");
+        }
+        assert_eq!(self.calls("evalsha") - before, 2, "step {step}: one script for all of them");
+    }
+
     /// How often scripts have looked at the clock of the real server.
     fn looks(&self) -> u64 {
+        self.calls("time")
+    }
+
+    fn calls(&self, command: &str) -> u64 {
         let Reply::Bulk(Some(info)) = self.server.command(&["INFO", "commandstats"]) else {
             panic!("no statistics");
         };
         let info = String::from_utf8(info).expect("a text");
-        let calls = info.lines().find_map(|line| line.strip_prefix("cmdstat_time:calls="));
+        let calls = info.lines().find_map(|line| {
+            line.strip_prefix("cmdstat_")?.strip_prefix(command)?.strip_prefix(":calls=")
+        });
         calls.map_or(0, |calls| {
             calls.split(',').next().and_then(|digits| digits.parse().ok()).expect("a number")
         })
@@ -508,7 +565,7 @@ impl Pair {
             };
             !lock.waited && proposal.as_ref().is_some_and(above)
         } else {
-            lock.expiry_us > self.now_us
+            lock.shares.is_empty() && lock.expiry_us > self.now_us
         };
         Some(window.contains(&self.now_us) && self.votes() && answered)
     }
@@ -530,6 +587,11 @@ impl Pair {
                 let lock = keys.records.locks.get(name.as_bytes()).cloned().unwrap_or_default();
                 let owner = String::from_utf8(lock.owner).expect("a token");
                 let expiry_us = if owner.is_empty() { 0 } else { lock.expiry_us };
+                let shares = lock.shares.iter().map(|(who, end_us)| match who {
+                    Some(who) => format!(" {who} {end_us}"),
+                    None => format!(" maker {end_us}"),
+                });
+                let owner = owner + &shares.collect::<String>();
                 let real = StrictRecord::read(&record);
                 let simulated = (lock.number, owner.as_str(), expiry_us, lock.waited);
                 let real = (real.number, real.owner, real.expiry_us, real.waited);
@@ -578,7 +640,7 @@ impl Pair {
 #[derive(Default)]
 struct StrictRecord<'a> {
     number: u64,
-    /// Empty if it is free.
+    /// Empty if it is free. Behind the token stands who holds it, if it is not the maker alone.
     owner: &'a str,
     expiry_us: u64,
     /// Whether it says that somebody waits.
@@ -594,7 +656,7 @@ impl<'a> StrictRecord<'a> {
         let (number, rest) = rest.split_at(16);
         let number = number.parse().expect("a number of 16 digits");
         let (state, rest) = rest.split_at(1);
-        let waited = state == "+" || state == "=";
+        let waited = state == "+" || state == "=" || state == "*";
         if state == "-" || state == "=" {
             return Self { number, waited, ..Self::default() };
         }
@@ -638,7 +700,9 @@ fn same(real: &Answer, simulated: &Served) -> bool {
     };
     match (real, simulated) {
         (Answer::Granted { number: a }, Answer::Granted { number: b }) => a == b,
-        (Answer::Done, Answer::Done) | (Answer::Refused, Answer::Refused) => true,
+        (Answer::Done, Answer::Done)
+        | (Answer::LeftToOthers, Answer::LeftToOthers)
+        | (Answer::Refused, Answer::Refused) => true,
         (Answer::Queued(a), Answer::Queued(b)) => {
             // Whether word will come is a matter of the connection, not of the server.
             (a.number, a.record) == (b.number, b.record)
@@ -694,7 +758,12 @@ async fn strict_to_the_end_of_a_lease() {
         pair.compare(taken, 1).await;
         if turn >= 2 {
             let token = pair.askers[holder].token;
-            let extended = AskedVerb::Extend { token, ttl: MAX_TTL, heal: None, participant: None };
+            let extended = AskedVerb::Extend {
+                token,
+                ttl: MAX_TTL,
+                restore: Restore::Never,
+                participant: None,
+            };
             pair.compare(pair.asked(NAMES[0], extended, 0), 2).await;
         }
         pair.compare_stored(3);
@@ -740,8 +809,9 @@ async fn strict_of_another_set() {
         for who in [0, 1] {
             let token = pair.askers[who].token;
             for name in NAMES {
-                for heal in [None, Some(number)] {
-                    let extend = AskedVerb::Extend { token, ttl: MAX_TTL, heal, participant: None };
+                for restore in [Restore::Never, Restore::Heal(number), Restore::WinBack(number)] {
+                    let extend =
+                        AskedVerb::Extend { token, ttl: MAX_TTL, restore, participant: None };
                     pair.compare(pair.asked(name, extend, 0), kind).await;
                     pair.compare_stored(kind);
                 }
@@ -754,4 +824,109 @@ async fn strict_of_another_set() {
         }
         pair.empty();
     }
+}
+
+/// Whoever stands in the queue and does not hear of its turn is passed over, and uses up the last number that
+/// anybody can be given. Who asks gets none then, and the lock is nobody's.
+#[tokio::test]
+async fn strict_where_the_numbers_end() {
+    let mut pair = Pair::new(Dialect::Strict, 1).await;
+    pair.begin().await;
+    let (name, short, length_ms) = (NAMES[0], Duration::from_millis(50), 51i64);
+    let (behind, _) = Dialect::WINDOW_US;
+    // The last but one at the moment of the last request, by a client that is as far ahead as it may be.
+    let ends_us = pair.now_us + length_ms.unsigned_abs() * 1_000;
+    let least = ends_us + MOST_AHEAD_US - 1;
+    let proposal = Some(Proposal { least, block: 1 });
+    let take = AskedVerb::Acquire { token: pair.askers[0].token, ttl: short, proposal };
+    pair.compare(pair.asked(name, take, behind.cast_signed()), 1).await;
+    assert_eq!(pair.simulated.kept(name.as_bytes(), 0).number, least);
+    let wait = |pair: &Pair, who: usize, client: ClientId| {
+        let (secret, sent) = (Secret::random(&*pair.time), pair.time.now());
+        let number = TicketNumber::New(who as u64);
+        let ticket = Ticket { client, waiter: who as u64, secret, number, sent };
+        let (token, proposal) = (pair.askers[who].token, Some(Proposal { least: 1, block: 1 }));
+        let verb = AskedVerb::Wait { token, ttl: MAX_TTL, ticket, yielding: false, proposal };
+        pair.asked(name, verb, 0)
+    };
+    pair.compare(Asked { wall_us: pair.now_us + behind, ..wait(&pair, 1, pair.clients[1]) }, 2)
+        .await;
+    pair.jump_ms(length_ms, 3).await;
+    pair.compare(wait(&pair, 2, pair.clients[0]), 4).await;
+    pair.compare_stored(5);
+    assert_eq!(pair.simulated.kept(name.as_bytes(), 0).token, 0, "nobody has it");
+    assert!(pair.queue(name).0.is_empty());
+}
+
+/// So many take part in a lock, and no more.
+#[tokio::test]
+async fn strict_until_the_list_is_full() {
+    let mut pair = Pair::new(Dialect::Strict, 1).await;
+    pair.begin().await;
+    let (name, token) = (NAMES[0], pair.askers[0].token);
+    let short = Duration::from_secs(1);
+    let known = pair.now_us + 1;
+    let taken = AskedVerb::Acquire {
+        token,
+        ttl: short,
+        proposal: Some(Proposal { least: known, block: 1 }),
+    };
+    pair.compare(pair.asked(name, taken, 0), 0).await;
+    let all: Vec<_> = (0..258).map(|_| ParticipantId::random(&*pair.time)).collect();
+    let extend = |pair: &Pair, participant: Option<ParticipantId>| {
+        let verb = AskedVerb::Extend { token, ttl: MAX_TTL, restore: Restore::Never, participant };
+        pair.asked(name, verb, 0)
+    };
+    let listed = |pair: &Pair| match &pair.simulated.data {
+        Data::Strict(keys) => keys.records.shares(name.as_bytes()).len(),
+        Data::Redlock(_) => 0,
+    };
+    for (step, participant) in (1..).zip(&all[..257]) {
+        pair.compare(extend(&pair, Some(*participant)), step).await;
+    }
+    assert_eq!(listed(&pair), 256, "with the maker");
+    pair.compare_stored(257);
+    // The time of the maker is over: there is room for another.
+    pair.jump_ms(short.as_millis() as i64, 258).await;
+    for participant in &all[256..] {
+        pair.compare(extend(&pair, Some(*participant)), 259).await;
+    }
+    assert_eq!(listed(&pair), 256);
+    // The maker always has room, and whoever is listed stays so.
+    for who in [None, Some(all[0]), Some(all[256])] {
+        pair.compare(extend(&pair, who), 260).await;
+        pair.compare_stored(260);
+    }
+    assert_eq!(listed(&pair), 257);
+}
+
+/// A marker is written in the place of the one that was seen, by a request that is in time, and otherwise not.
+#[tokio::test]
+async fn strict_marks_in_the_place_of_what_was_seen() {
+    let mut pair = Pair::new(Dialect::Strict, 1).await;
+    pair.begin().await;
+    let there = pair.server.command(&["GET", MARKER]);
+    let blank = |pair: &Pair, seen: &[u8], off_us| {
+        let mark = Mark { seen: seen.to_vec(), writes: Writes::Blank, nonce: 1 };
+        pair.asked("-", AskedVerb::Mark(Some(mark)), off_us)
+    };
+    let Answer::Marker(Some(marker)) =
+        pair.ask_real(pair.asked("-", AskedVerb::Mark(None), 0)).await
+    else {
+        panic!("no marker");
+    };
+    let (behind, ahead) = Dialect::WINDOW_US;
+    for off_us in [behind.cast_signed() + 1, -ahead.cast_signed() - 1] {
+        pair.time.wall_us.store(pair.now_us.saturating_add_signed(off_us), Ordering::SeqCst);
+        let late = pair.ask_real(blank(&pair, &marker.instance, off_us)).await;
+        assert!(matches!(kind(&late), Some(FailureKind::Clock | FailureKind::Late)), "{late:?}");
+        assert_eq!(pair.server.command(&["GET", MARKER]), there);
+    }
+    pair.time.wall_us.store(pair.now_us, Ordering::SeqCst);
+    for seen in [&b"another"[..], b""] {
+        pair.ask_real(blank(&pair, seen, 0)).await;
+        assert_eq!(pair.server.command(&["GET", MARKER]), there);
+    }
+    pair.ask_real(blank(&pair, &marker.instance, 0)).await;
+    assert_ne!(pair.server.command(&["GET", MARKER]), there);
 }

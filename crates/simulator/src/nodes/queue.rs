@@ -27,6 +27,11 @@ pub(super) struct Waiter {
     pub(super) seen_us: u64,
 }
 
+/// Then whoever stood there has long stopped asking.
+fn forgotten_ms(ttl_ms: u64) -> u64 {
+    (3 * ttl_ms).max(3_000)
+}
+
 /// Whose turn it is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -59,7 +64,7 @@ impl<R: Records> Keys<R> {
             queue.places.remove(&mine);
         }
         queue.places.insert((number, me.to_vec()), waiter);
-        let forgotten = (3 * waiter.ttl_ms).max(3_000);
+        let forgotten = forgotten_ms(waiter.ttl_ms);
         if queue.until.saturating_sub(now) * 6 < forgotten * 5 {
             queue.until = now + forgotten;
         }
@@ -89,6 +94,10 @@ impl<R: Records> Keys<R> {
             self.records.left_in_queue(name, others);
             if token == me {
                 return Turn::Mine;
+            }
+            // Nobody waits for so long without asking again.
+            if script.micros() > waiter.seen_us + forgotten_ms(waiter.ttl_ms) * 1_000 {
+                continue;
             }
             let proposal = waiter.proposal.map(|proposal| proposal.at_least(next));
             let (ttl_ms, seen_us) = (waiter.ttl_ms, Some(waiter.seen_us));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorlock::node::{Mark, Marker};
 
 use super::participants::Shares;
-use super::verbs::{NUMBERS_END, Records as Dialect, Refusal, Taking, refuse};
+use super::verbs::{NUMBERS_END, Records as Dialect, Refusal, Taking, Winning, refuse};
 use super::{ByName, Script};
 use crate::planted::Planted;
 
@@ -118,11 +118,11 @@ impl Dialect for Records {
     }
 
     fn keep(&mut self, name: &[u8], ttl_ms: u64, script: &Script<'_>) -> Result<u64, Refusal> {
+        let number = self.last_number(name);
+        refuse(self.number_refusal(name, number, script))?;
         if let Some(lock) = self.locks.get_mut(name) {
             lock.until = lock.until.max(script.millis() + ttl_ms);
         }
-        let number = self.last_number(name);
-        refuse(self.number_refusal(name, number, script))?;
         Ok(number)
     }
 
@@ -136,6 +136,27 @@ impl Dialect for Records {
         _: &Script<'_>,
     ) -> Result<Option<u64>, Refusal> {
         Ok(None)
+    }
+
+    fn win_back(
+        &mut self,
+        name: &[u8],
+        token: &[u8],
+        winning: Winning,
+        script: &Script<'_>,
+    ) -> Result<Option<u64>, Refusal> {
+        let Winning { ttl_ms, last, shares, waited } = winning;
+        let number = if last > 0 { self.last_number(name).max(last) } else { 0 };
+        refuse(self.number_refusal(name, number, script))?;
+        if self.locks.contains_key(name) {
+            return Ok(None);
+        }
+        let (until, marked) = (script.millis() + ttl_ms, waited && shares.is_empty());
+        self.locks.insert(name.to_vec(), Lock { token: token.to_vec(), until, shares, marked });
+        if number > 0 {
+            self.numbers.insert(name.to_vec(), number);
+        }
+        Ok(Some(number))
     }
 
     fn shares(&self, name: &[u8]) -> Shares {

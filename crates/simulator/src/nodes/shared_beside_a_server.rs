@@ -1,19 +1,20 @@
 //! The same for locks that several processes share, with answers compared to the second.
 
 use std::mem::discriminant;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorlock::node::{
     Answer, Call, ClientId, Failure, FailureKind, Grant, Holder, Inbox, Mark, MarkerState, Node,
-    ParticipantId, Proposal, Record, Secret, Ticket, TicketNumber, Writes, open,
+    ParticipantId, Proposal, Record, Restore, Secret, Ticket, TicketNumber, Writes, open,
 };
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Name, Settings, Token};
 use quorlock_testkit::RedisServer;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::beside_a_server::{Post, Question};
+use super::beside_a_server::{HandSet, Post, Question};
 use super::{Asked, AskedVerb, Loses, Served, Server};
 use crate::clock::Clock;
 use crate::random::Random;
@@ -37,11 +38,15 @@ struct Pair {
     _post: Arc<Post>,
     grants: UnboundedReceiver<Grant>,
     runtime: Arc<dyn Runtime>,
+    time: Arc<HandSet>,
 }
 
 impl Pair {
     async fn new(server: &RedisServer, dialect: Dialect, trusting: bool, seed: u64) -> Self {
-        let runtime = Arc::new(TokioRuntime::current()) as Arc<dyn Runtime>;
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+        let wall_us = (wall.as_micros() as u64).into();
+        let time = Arc::new(HandSet { real: TokioRuntime::current(), wall_us });
+        let runtime = Arc::clone(&time) as Arc<dyn Runtime>;
         // Only the first listens.
         let clients = [ClientId::random(&*runtime), ClientId::random(&*runtime)];
         let setup = Setup { max_ttl: TTL, ..Setup::new(seed, dialect) };
@@ -87,6 +92,7 @@ impl Pair {
             _post: post,
             grants,
             runtime,
+            time,
         }
     }
 
@@ -119,8 +125,9 @@ impl Pair {
             0..4 => AskedVerb::Acquire { token, ttl, proposal },
             4..6 => AskedVerb::Confirm { token, number: least },
             6..9 => {
-                let heal = random.percent(50).then_some(least);
-                AskedVerb::Extend { token, ttl, heal, participant }
+                let kinds = [Restore::Never, Restore::Heal(least), Restore::WinBack(least)];
+                let restore = random.pick(&kinds).unwrap_or(Restore::Never);
+                AskedVerb::Extend { token, ttl, restore, participant }
             }
             9..14 => {
                 let (secret, sent) = (Secret::random(&*self.runtime), self.runtime.now());
@@ -147,6 +154,8 @@ impl Pair {
     }
 
     async fn compare(&mut self, asked: Asked, now: u64, step: u64) {
+        // What waits for a moment is sent with the time of day of its sending.
+        self.time.wall_us.store(asked.wall_us, Ordering::SeqCst);
         let (answers, mut answer) = unbounded_channel();
         let name = Name::new(&asked.name).expect("a name");
         let question = Arc::new(Question { name, asked: asked.clone(), answers });

@@ -6,12 +6,12 @@ use std::time::Duration;
 use quorlock::node::{ClosedFor, Marker, MarkerState, Members, Writes};
 
 use super::participants::Shares;
-use super::verbs::{Records as Dialect, Refusal, Taking, refuse};
+use super::verbs::{Records as Dialect, Refusal, Taking, Winning, refuse};
 use super::{ByName, Script};
 use crate::planted::Planted;
 
 /// How far a number may be ahead of the client's time of day.
-const MOST_AHEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
+pub(super) const MOST_AHEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Records {
@@ -28,6 +28,14 @@ pub(super) struct Lock {
     pub(super) shares: Shares,
     /// Whether somebody may stand in its queue.
     pub(super) waited: bool,
+}
+
+impl Lock {
+    /// A record that says who holds it does not say whether somebody waits: that is taken for granted.
+    fn set_shares(&mut self, shares: Shares) {
+        self.waited |= !shares.is_empty();
+        self.shares = shares;
+    }
 }
 
 /// Which set of nodes the server belongs to.
@@ -182,9 +190,14 @@ impl Dialect for Records {
         if self.standing(script) == Standing::Votes {
             return 0;
         }
-        let begun = self.votes_for(&script.set, script.run_id);
-        let from_us = self.marker.as_ref().filter(|_| begun).map(|mark| mark.from_us);
-        from_us.map_or(script.quiet_us, |from_us| from_us.saturating_sub(script.micros()))
+        let begun = |mark: &&Mark| {
+            let carries = matches!(mark.state, MarkerState::Formed | MarkerState::Forming);
+            carries && mark.run_id == script.run_id && mark.is_of(&script.set)
+        };
+        let from_us = self.marker.as_ref().filter(begun).map(|mark| mark.from_us);
+        let left = from_us.map(|from_us| from_us.saturating_sub(script.micros()));
+        // One that is due waits for other nodes.
+        left.unwrap_or(script.quiet_us).max(1)
     }
 
     fn mark(&mut self, mark: Option<&quorlock::node::Mark>, script: &Script<'_>) -> Option<Marker> {
@@ -272,7 +285,30 @@ impl Dialect for Records {
         refuse(self.number_refusal(name, least, script))?;
         let lock = self.locks.entry(name.to_vec()).or_default();
         (lock.number, lock.expiry_us) = (least, 0);
-        (lock.owner, lock.shares) = (token.to_vec(), shares);
+        lock.owner = token.to_vec();
+        lock.set_shares(shares);
+        self.keep(name, ttl_ms, script).map(Some)
+    }
+
+    fn win_back(
+        &mut self,
+        name: &[u8],
+        token: &[u8],
+        winning: Winning,
+        script: &Script<'_>,
+    ) -> Result<Option<u64>, Refusal> {
+        let Winning { ttl_ms, last, shares, .. } = winning;
+        if !script.has(Planted::WinBackInQuarantine) {
+            refuse(self.vote_refusal(script))?;
+        }
+        refuse(self.number_refusal(name, last, script))?;
+        if self.read(name).is_some() && self.is_live(name, script) {
+            return Ok(None);
+        }
+        let lock = self.locks.entry(name.to_vec()).or_default();
+        (lock.number, lock.expiry_us) = (lock.number.max(last), 0);
+        lock.owner = token.to_vec();
+        lock.set_shares(shares);
         self.keep(name, ttl_ms, script).map(Some)
     }
 
@@ -288,7 +324,7 @@ impl Dialect for Records {
 
     fn share(&mut self, name: &[u8], shares: Shares) {
         if let Some(lock) = self.locks.get_mut(name) {
-            lock.shares = shares;
+            lock.set_shares(shares);
         }
     }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use quorlock::Name;
 use quorlock::node::{
-    Answer, Failure, FailureKind, Holder, Listed, Mark, Marker, Proposal, Queued, Record, Seen,
+    Answer, Failure, FailureKind, Holder, Listed, Mark, Marker, Proposal, Queued, Record, Restore,
+    Seen,
 };
 
 use super::participants::Shares;
@@ -29,6 +30,17 @@ pub(super) struct Taking {
     pub(super) least: u64,
     /// When the request that its holder counts from was seen, if it was an earlier one.
     pub(super) seen_us: Option<u64>,
+}
+
+/// How a record is taken anew for whoever holds the lock by other servers.
+#[derive(Debug, Clone)]
+pub(super) struct Winning {
+    pub(super) ttl_ms: u64,
+    /// The last number of the holder.
+    pub(super) last: u64,
+    pub(super) shares: Shares,
+    /// Whether anybody stands in its queue.
+    pub(super) waited: bool,
 }
 
 /// No number reaches this: one more would not be another one for Lua.
@@ -101,6 +113,13 @@ pub(super) trait Records: Default + Clone {
         shares: Shares,
         script: &Script<'_>,
     ) -> Result<Option<u64>, Refusal>;
+    fn win_back(
+        &mut self,
+        name: &[u8],
+        token: &[u8],
+        winning: Winning,
+        script: &Script<'_>,
+    ) -> Result<Option<u64>, Refusal>;
     /// Who holds it, if more than one may.
     fn shares(&self, name: &[u8]) -> Shares;
     fn share(&mut self, name: &[u8], shares: Shares);
@@ -165,13 +184,14 @@ impl<R: Records> Keys<R> {
                 }
                 Answer::Granted { number: self.records.raise(name, *number, script)? }
             }
-            AskedVerb::Extend { token, ttl, heal, participant } => {
+            AskedVerb::Extend { token, ttl, restore, participant } => {
                 let refusal = self.records.clock_refusal(script);
                 if let Some(refusal) = refusal.or_else(|| self.records.set_refusal(script)) {
                     return Err(refusal);
                 }
                 let (text, ttl_ms) = (token.text(), millis(*ttl));
-                let counts = heal.is_some() || self.records.quiet_us(script) == 0;
+                let heals = matches!(restore, Restore::Heal(_));
+                let counts = heals || self.records.quiet_us(script) == 0;
                 if holds(self, &text) && self.records.is_live(name, script) && counts {
                     let kept = self.keep_for(*participant, name, ttl_ms, script)?;
                     return Ok(kept.map_or(Answer::Refused, |number| Answer::Granted { number }));
@@ -183,11 +203,21 @@ impl<R: Records> Keys<R> {
                 }
                 let alone = participant.map(|who| (Some(who), script.micros() + ttl_ms * 1_000));
                 let alone: Shares = alone.into_iter().collect();
-                let healed = match heal {
-                    Some(least) => self.records.heal(name, &text, ttl_ms, *least, alone, script)?,
-                    None => None,
+                let restored = match *restore {
+                    Restore::Never => None,
+                    Restore::Heal(last) => {
+                        self.records.heal(name, &text, ttl_ms, last, alone, script)?
+                    }
+                    Restore::WinBack(last) => {
+                        let waited = self.queues.get(name).is_some_and(|it| !it.places.is_empty());
+                        let winning = Winning { ttl_ms, last, shares: alone, waited };
+                        self.records.win_back(name, &text, winning, script)?
+                    }
                 };
-                healed.map_or(Answer::Refused, |number| Answer::Granted { number })
+                if restored.is_some() {
+                    self.leave(name, &text);
+                }
+                restored.map_or(Answer::Refused, |number| Answer::Granted { number })
             }
             AskedVerb::Wait { .. } => return self.wait(asked, script),
             AskedVerb::Release { token, next, participant, queued } => {
@@ -294,7 +324,12 @@ impl<R: Records> Keys<R> {
             return Ok(queued(None));
         }
         let taking = Taking { ttl_ms: keep_ms, proposal, least: 0, seen_us: None };
-        Ok(Answer::Granted { number: self.records.take(name, &me, taking, script)? })
+        let number = self.records.take(name, &me, taking, script);
+        if number.is_err() {
+            // Those before us who did not hear of their turn have used up the numbers.
+            self.records.drop(name, script);
+        }
+        Ok(Answer::Granted { number: number? })
     }
 
     fn inspect(&self, name: &[u8], script: &Script<'_>) -> Seen {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use quorlock::node::{
     Answer, Call, Failure, Holder, Listed, Node, ParticipantId, Proposal, Queued, Record, Request,
-    Round, Seen, Ticket, Verb,
+    Restore, Round, Seen, Ticket, Verb,
 };
 use quorlock::runtime::{Moment, Runtime, TokioRuntime};
 use quorlock::{Name, Token};
@@ -69,6 +69,16 @@ pub fn owner(name: impl AsRef<[u8]>) -> Owner {
 }
 
 impl Owner {
+    /// The owner of another name by the same token.
+    ///
+    /// # Panics
+    /// For a name that no lock can have.
+    #[must_use]
+    pub fn also_of(&self, name: impl AsRef<[u8]>) -> Self {
+        let name = Name::new(name).expect("a name for a lock");
+        Self { name, queued: Arc::default(), ..self.clone() }
+    }
+
     /// The same owner, who wants no number.
     #[must_use]
     pub fn without_number(self) -> Self {
@@ -341,7 +351,9 @@ impl Round for Probe {
         let verb = match self.ask {
             Ask::Acquire(ttl, proposal) => Verb::Acquire { token, ttl, proposal },
             Ask::Confirm(number) => Verb::Confirm { token, number },
-            Ask::Extend(ttl, participant) => Verb::Extend { token, ttl, heal: None, participant },
+            Ask::Extend(ttl, participant) => {
+                Verb::Extend { token, ttl, restore: Restore::Never, participant }
+            }
             Ask::Release { next, queued, participant } => {
                 let until = Some(self.sent.after(Duration::from_secs(60)));
                 Verb::Release { token, until, next, queued, participant }

@@ -7,8 +7,8 @@ use super::{Kept, Noted, Numbered, Records, Word};
 use crate::name::Name;
 use crate::node::participants::{Left, Participants};
 use crate::node::{
-    Answer, Failure, Grant, Holder, Listed, ParticipantId, Proposal, Queued, Record, Request, Seen,
-    Ticket, Verb, noted,
+    Answer, Failure, Grant, Holder, Listed, ParticipantId, Proposal, Queued, Record, Request,
+    Restore, Seen, Ticket, Verb, noted,
 };
 use crate::runtime::Moment;
 use crate::token::Token;
@@ -55,13 +55,27 @@ impl Records {
                 }
                 Answer::Granted { number: self.raise_number(name, number, now) }
             }
-            // It never forgets, so there is nothing to heal.
-            Verb::Extend { token, ttl, heal: _, participant } => {
-                let kept = kept.filter(|kept| kept.is_of(token));
-                if !kept.is_some_and(|kept| kept.keep(participant, ttl, now)) {
-                    return (Answer::Refused, None);
+            Verb::Extend { token, ttl, restore, participant } => {
+                match (kept, restore) {
+                    (Some(kept), _) => {
+                        if !kept.is_of(token) || !kept.keep(participant, ttl, now) {
+                            return (Answer::Refused, None);
+                        }
+                        Answer::Granted { number: self.raise_number(name, 0, now) }
+                    }
+                    (None, Restore::WinBack(last)) if last < NUMBERS_END => {
+                        self.store(name, &token.text(), now, now.after(ttl));
+                        if let Some(kept) = self.by_name.get_mut(name) {
+                            kept.participants = Participants::alone(participant, kept.expires);
+                        }
+                        if let Some(queue) = self.queues.get_mut(name) {
+                            queue.leave(token);
+                        }
+                        Answer::Granted { number: self.raise_number(name, last, now) }
+                    }
+                    // It never forgets, so there is nothing to heal.
+                    (None, _) => return (Answer::Refused, None),
                 }
-                Answer::Granted { number: self.raise_number(name, 0, now) }
             }
             Verb::Wait { token, ttl, ticket, yielding, proposal } => {
                 if let Err(last) = self.next_number(name, proposal) {
@@ -435,7 +449,12 @@ mod tests {
             for at in [9, 18, 27] {
                 node.ask(
                     second(at),
-                    Verb::Extend { token: &first, ttl: TTL, heal: None, participant: None },
+                    Verb::Extend {
+                        token: &first,
+                        ttl: TTL,
+                        restore: Restore::Never,
+                        participant: None,
+                    },
                 );
             }
             let (_, word) = node.ask(

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::address::Address;
 use super::error::{SHOWN, rejected};
@@ -59,8 +60,12 @@ pub(super) struct Connected {
     pub(super) marker: Vec<u8>,
     /// Whether word of grants comes over this connection, or why not.
     pub(super) told: Result<(), Failure>,
+    /// Why the connection before this one could not be ended on the server.
+    pub(super) not_ended: Option<Failure>,
     pub(super) shortcut: Option<Shortcut>,
     pub(super) tended: Tended,
+    /// How long the greeting has taken.
+    pub(super) took: Duration,
     /// What was read after the last reply to the greeting, and where in it the next one begins.
     pub(super) rest: Vec<u8>,
     pub(super) framing: Framing,
@@ -97,7 +102,10 @@ pub(super) async fn connect(
     if demands.marker.is_some() {
         refuse_eviction(&info)?;
     } else {
-        warn_of_eviction(&address.label, &info);
+        // Once: whoever connects again has said so.
+        if predecessor.is_none() {
+            warn_of_eviction(&address.label, &info);
+        }
     }
     for _ in &demands.scripts {
         // A user without the right to load them still runs them: the first use sends the source.
@@ -107,16 +115,14 @@ pub(super) async fn connect(
     let marker = wire.reply(|ran| check_scripts(&ran).map(|()| seen(&ran))).await??;
     // A user without the right to it still locks: waiters ask again then.
     let told = wire.subscribed().await?;
+    let mut not_ended = None;
     if let Some(old) = predecessor.filter(|old| old.run_id == run_id)
         && let Ok(id) = u64::try_from(old.client_id)
     {
         let mut kill = Vec::new();
         Command::new(&mut kill, 4).arg(b"CLIENT").arg(b"KILL").arg(b"ID").number(id);
         wire.send(&kill).await?;
-        let ended = wire.reply(|killed| refuse_error(&killed)).await?;
-        if let Err(failure) = ended {
-            tracing::warn!(node = address.label, "cannot end a broken connection: {failure}");
-        }
+        not_ended = wire.reply(|killed| refuse_error(&killed)).await?.err();
     }
     let Wire { read, write, tls, plain: rest, framing } = wire;
     let (write, shortcut) = (Arc::new(write), Shortcut::of(&info));
@@ -129,8 +135,10 @@ pub(super) async fn connect(
         run_id,
         marker,
         told,
+        not_ended,
         shortcut,
         tended,
+        took: Duration::ZERO,
         rest,
         framing,
     })

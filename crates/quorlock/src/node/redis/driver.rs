@@ -1,6 +1,7 @@
 //! Keeps a connection to a server, for as long as its node lives.
 
 use std::future::poll_fn;
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +10,45 @@ use super::connect::{Connected, Demands, Predecessor, connect};
 use super::link::Link;
 use super::session::Session;
 use crate::node::{Failure, FailureKind, Setting};
-use crate::runtime::random_u64;
+use crate::runtime::{Moment, random_u64};
 
 /// The pause after the first failed attempt to connect; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Calls that come before the first greeting wait for it no longer than this.
+const FIRST_CALLS_WAIT: Duration = Duration::from_millis(50);
 /// A server that returns is found again within this and the time to connect.
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+
+/// What was said of a server that cannot be used is not said again before this.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// What was last said of a server that cannot be used.
+#[derive(Default)]
+struct Complaint {
+    last: Option<(Discriminant<FailureKind>, Moment)>,
+    /// Nobody has been told yet that it is over.
+    open: bool,
+}
+
+impl Complaint {
+    fn make(&mut self, node: &str, why: &Failure, now: Moment) {
+        let kind = discriminant(&why.kind());
+        let known = |(last, at)| last == kind && now.since(at) < QUIET;
+        if self.open || self.last.is_some_and(known) {
+            tracing::debug!(node, "cannot be used: {why}");
+            return;
+        }
+        tracing::warn!(node, "cannot be used: {why}");
+        self.last = Some((kind, now));
+        self.open = true;
+    }
+
+    fn end(&mut self, node: &str) {
+        if std::mem::take(&mut self.open) {
+            tracing::warn!(node, all_clear = true, "connected again");
+        }
+    }
+}
 
 /// Connects again and again until the node is dropped.
 pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
@@ -23,16 +57,30 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
     let demands = link.demands();
     let mut predecessor: Option<Predecessor> = None;
     let mut failures = 0;
-    let mut told = true;
+    let mut complaint = Complaint::default();
+    let (mut told, mut ended) = (true, true);
+    // Calls wait for the first connection, but not for long.
+    let patience = FIRST_CALLS_WAIT.min(setting.settings.node_limit);
+    let (mut patience, mut awaited) = (setting.runtime.sleep(patience), true);
     loop {
-        let attempt = attempt(&address, &setting, &demands, predecessor.as_ref());
-        let connected = tokio::select! {
-            biased;
-            () = link.closed() => return,
-            connected = attempt => connected,
+        let began = link.now();
+        let connected = {
+            let attempt = attempt(&address, &setting, &demands, predecessor.as_ref());
+            tokio::pin!(attempt);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = link.closed() => return,
+                    connected = &mut attempt => break connected,
+                    () = &mut patience, if awaited => link.is_late(),
+                }
+                awaited = false;
+            }
         };
+        awaited = false;
         let why = match connected {
             Ok(mut connected) => {
+                connected.took = link.now().since(began);
                 let run_id = connected.run_id.clone();
                 let client_id = connected.client_id;
                 let same = predecessor.as_ref().filter(|before| before.run_id == run_id);
@@ -41,9 +89,7 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
                     connected.tended = connected.tended.since(&before);
                 }
                 let tended = connected.tended;
-                let again = predecessor
-                    .replace(Predecessor { client_id, run_id: run_id.clone(), tended })
-                    .is_some();
+                predecessor = Some(Predecessor { client_id, run_id: run_id.clone(), tended });
                 if let Err(why) = &connected.told
                     && std::mem::take(&mut told)
                 {
@@ -52,17 +98,20 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
                         "cannot send word of grants, so that waiters have to ask again and again: {why}"
                     );
                 }
-                if failures > 0 {
-                    tracing::info!(node = link.label(), "connected again");
+                if let Some(why) = &connected.not_ended
+                    && std::mem::take(&mut ended)
+                {
+                    tracing::warn!(node = link.label(), "cannot end a broken connection: {why}");
                 }
+                complaint.end(link.label());
                 let since = link.now();
                 let votes = link.up(&connected);
                 if !votes {
                     link.inbox.unsettled();
                 }
-                if again {
-                    link.inbox.interrupted();
-                }
+                // Also the first time: who waits already has not asked this server.
+                link.inbox.interrupted();
+                link.announce();
                 let mut session =
                     Session::new(Arc::clone(&link), Arc::clone(&setting.runtime), connected);
                 let why = run(&link, &setting, &mut session, looked.is_some()).await;
@@ -82,9 +131,8 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
         if link.state().closing {
             return;
         }
-        if failures == 0 {
-            tracing::warn!(node = link.label(), "cannot be used: {why}");
-        } else {
+        complaint.make(link.label(), &why, link.now());
+        if failures > 0 {
             let pause = pause(failures, random_u64(&*setting.runtime));
             tokio::select! {
                 () = setting.runtime.sleep(pause) => {}

@@ -1,11 +1,12 @@
 //! Having a server forget locks, over a connection of its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::address::Address;
 use super::connect::{Wire, greet, identity, refuse_error};
 use super::init::within;
 use super::resp::{Command, Value};
+use super::verbs::Script;
 use crate::Error;
 use crate::forget::Kept;
 use crate::name::Name;
@@ -13,8 +14,9 @@ use crate::node::{Failure, Setting};
 use crate::runtime::{BoxFuture, wall_us};
 use quorlock_protocol::MOST_AHEAD_US;
 
-const FORGET: &str = include_str!("lua/forget.lua");
-const FORGET_NUMBERS: &str = include_str!("lua/forget_numbers.lua");
+static FORGET: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/forget.lua")));
+static FORGET_NUMBERS: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("lua/forget_numbers.lua")));
 
 /// So few at a time that nobody else has to wait for long.
 const AT_A_TIME: usize = 256;
@@ -54,7 +56,7 @@ pub(in crate::node) fn forget_number(
             let mut bytes = Vec::new();
             Command::new(&mut bytes, 5)
                 .arg(b"EVAL")
-                .arg(FORGET_NUMBERS.as_bytes())
+                .arg(FORGET_NUMBERS.source.as_bytes())
                 .number(1)
                 .arg2(&setting.settings.prefix, name.as_bytes())
                 .number(most);
@@ -94,7 +96,7 @@ pub(super) async fn forget_over(
     for some in names.chunks(AT_A_TIME) {
         let mut bytes = Vec::new();
         let command = Command::new(&mut bytes, 3 + some.len());
-        let command = command.arg(b"EVAL").arg(FORGET.as_bytes()).number(some.len() as u64);
+        let command = command.arg(b"EVAL").arg(FORGET.source.as_bytes()).number(some.len() as u64);
         some.iter().fold(command, |command, name| command.arg2(prefix, name.as_bytes()));
         wire.send(&bytes).await?;
         kept += wire.reply(|reply| count(&reply)).await??;

@@ -1,5 +1,6 @@
 //! Word of grants, which the server sends without being asked.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Weak};
 
 use super::resp::Value;
@@ -39,6 +40,8 @@ pub(super) struct Incoming {
     /// Whose channel the connection listens to.
     pub(super) client: ClientId,
     listener: Mutex<Option<(usize, Weak<dyn Inbox>)>>,
+    /// Whether the server was found to cast no vote before anybody listened.
+    unheard: AtomicBool,
 }
 
 /// A message that is no word of a grant.
@@ -47,12 +50,15 @@ pub(super) struct Malformed;
 
 impl Incoming {
     pub(super) fn new(client: ClientId) -> Self {
-        Self { client, listener: Mutex::new(None) }
+        Self { client, listener: Mutex::new(None), unheard: AtomicBool::new(false) }
     }
 
     pub(super) fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
         if client == self.client {
             *locked(&self.listener) = Some((node, inbox));
+            if self.unheard.swap(false, Ordering::AcqRel) {
+                self.unsettled();
+            }
         }
     }
 
@@ -65,7 +71,12 @@ impl Incoming {
     }
 
     pub(super) fn unsettled(&self) {
-        self.tell(|node, inbox| inbox.unsettled(node));
+        // Before the look, so that whoever begins to listen meanwhile finds it.
+        self.unheard.store(true, Ordering::Release);
+        self.tell(|node, inbox| {
+            self.unheard.store(false, Ordering::Release);
+            inbox.unsettled(node);
+        });
     }
 
     /// Nothing is locked while the listener is told: it may submit calls.

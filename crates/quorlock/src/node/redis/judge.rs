@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use super::connect::{evicts, field};
 use super::marker;
 use crate::Dialect;
-use crate::examine::{Examination, shown};
+use crate::examine::{Examination, MARKER, shown};
 use crate::node::{Marker, MarkerState, Members};
 use crate::settings::Settings;
 use quorlock_protocol::Carries;
@@ -139,7 +139,7 @@ pub(super) fn marker(
     ours: &Members,
     settings: &Settings,
 ) {
-    const CHECK: &str = "marker";
+    const CHECK: &str = MARKER;
     let of = match marker.state {
         MarkerState::Absent | MarkerState::Blank => "none",
         MarkerState::Unknown => "unknown",
@@ -156,9 +156,7 @@ pub(super) fn marker(
     let is_new = matches!(marker.state, MarkerState::Absent | MarkerState::Blank);
     let left = match carries {
         Carries::Nothing if is_new && settings.trust_new_nodes => Duration::ZERO,
-        Carries::Nothing | Carries::Closed { .. } => marker::quiet(settings),
-        Carries::Forming { .. } | Carries::Formed { .. } => marker.left,
-        Carries::Another => Duration::ZERO,
+        _ => marker.quiet(ours, marker::quiet(settings)),
     };
     examination.number("quarantine_ms", left.as_millis());
     let left = shown(left);
@@ -170,28 +168,41 @@ pub(super) fn marker(
              one lock",
             "unset QUORLOCK_TRUST_NEW_NODES, which is for tests, and run quorlock init once",
         ),
-        Carries::Nothing if is_new => examination.refuse(
-            CHECK,
-            format!(
-                "it has no mark: it is new, or was emptied and may have forgotten locks; it casts no \
-                 vote for {left} after a client has found it like this"
-            ),
-            "if all nodes are new, run quorlock init; otherwise it votes again by itself",
-        ),
+        Carries::Nothing if is_new => {
+            examination.waits_for_contact = true;
+            let (text, init) = match settings.prefix.as_slice() {
+                [] => (
+                    "it has no mark: it is new, or was emptied and may have forgotten locks".to_owned(),
+                    String::new(),
+                ),
+                prefix => (
+                    format!(
+                        "it has no mark for the prefix {0}: the prefix is new, or its keys were removed and \
+                         locks may be forgotten",
+                        prefix.escape_ascii()
+                    ),
+                    format!(" --prefix {}", prefix.escape_ascii()),
+                ),
+            };
+            let remedy = format!(
+                "wait, and it votes by itself, or run quorlock init{init} --force if they are new"
+            );
+            examination.refuse(CHECK, text, &remedy);
+        }
         Carries::Closed { .. } => examination.refuse(
             CHECK,
             "its set of nodes is being replaced by this one, which does not vote yet",
             "run the change again: quorlock nodes add, remove or replace",
         ),
-        Carries::Nothing => examination.refuse(
-            CHECK,
-            format!(
-                "it was restarted, and may have forgotten locks; it casts no vote for {left} after a \
-                 client has found it like this"
-            ),
-            "wait, and it votes again by itself; quorlock init --force only if no client believes in \
-             any lock",
-        ),
+        Carries::Nothing => {
+            examination.waits_for_contact = true;
+            examination.refuse(
+                CHECK,
+                "it was restarted, and may have forgotten locks",
+                "wait, and it votes again by itself; quorlock init --force only if no client believes in \
+                 any lock",
+            );
+        }
         Carries::Formed { .. } => examination.refuse(
             CHECK,
             format!(
@@ -203,9 +214,8 @@ pub(super) fn marker(
         Carries::Forming { .. } => examination.refuse(
             CHECK,
             format!(
-                "its set of nodes is new, or all of them have forgotten locks: it votes once all of them \
-                 have been there for {}",
-                shown(marker::quiet(settings))
+                "its set of nodes is new, or all of them have forgotten locks: it votes in {left} if all \
+                 of them are there then"
             ),
             "wait, and see that all nodes can be reached",
         ),

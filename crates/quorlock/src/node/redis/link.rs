@@ -2,32 +2,39 @@
 //!
 //! All callers' commands go into one buffer, and their calls into one queue in the same order. A
 //! call that finds the connection idle is written at once by its caller; any other wakes the
-//! session's task, which writes everything that has gathered by then with one system call.
+//! session's task, which writes everything that has gathered by then with one system call (`sending`).
 //!
-//! A server that does not answer in time is *overdue*. From then on nothing but releases of what it
-//! may hold is sent to it, so that it costs nothing and its backlog stays bounded, until it has
-//! answered what it owes.
+//! A server that is silent for too long is *overdue*. From then on nothing but releases of what it
+//! may hold is sent to it, so that it costs nothing, until it has answered what it owes. One that answers
+//! steadily is not silent: what it cannot take yet waits here.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Waker};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::address::Address;
 use super::connect::{Connected, Demands};
 use super::inbox::{Incoming, channel};
+use super::sending::{Now, Waiting};
 use super::stream::WriteHalf;
 use super::tending;
-use super::verbs::{By, Dialect, Sent, Strict};
+use super::verbs::{Dialect, Sent, Strict};
 use crate::locked::locked;
-use crate::node::{Answer, Call, ClientId, Failure, FailureKind, Inbox, Lateness, Setting, Verb};
+use crate::node::{Answer, Call, ClientId, Failure, FailureKind, Inbox, Setting};
 use crate::runtime::{Moment, Runtime, wall_us};
+use quorlock_protocol::{Patience, Window};
 
-/// More calls than this do not wait for one server.
-const BACKLOG: usize = 16_384;
+/// More calls than this do not wait for one server. New locks wait before they make a call.
+const BACKLOG: usize = 1 << 20;
+
+/// A server's time limit follows what it takes to answer, up to this share of the TTL.
+const LONGEST_LIMIT_SHARE: u32 = 10;
+
+/// A call waits for others on its way no longer than this share of the clock window.
+const WINDOW_SHARE: u32 = 4;
 
 /// An idle connection keeps room for so much, whatever has gone over it.
 pub(super) const KEPT_BYTES: usize = 16 * 1_024;
@@ -36,8 +43,6 @@ pub(super) const KEPT_CALLS: usize = 128;
 pub(super) struct Link {
     label: String,
     runtime: Arc<dyn Runtime>,
-    /// How long a call may take before its round stops waiting for it.
-    pub(super) limit: Duration,
     state: Mutex<State>,
     /// Told whenever the phase changes.
     changed: Notify,
@@ -46,15 +51,23 @@ pub(super) struct Link {
 
 pub(super) struct State {
     pub(super) phase: Phase,
+    /// Whether it is known that the server can be asked, and whether it votes.
+    announced: bool,
     /// When it was last greeted by the server.
     greeted: Moment,
     pub(super) dialect: Dialect,
     /// Bytes that are still to be written.
     pub(super) out: Vec<u8>,
+    /// Calls that wait until the server can take them, in order.
+    pub(super) backlog: VecDeque<Call>,
     /// Calls that were written, or are about to be, in order.
     pub(super) waiting: VecDeque<Waiting>,
     /// So many at the front of `waiting` have passed their time limit.
     pub(super) overdue: usize,
+    /// When the last reply came.
+    pub(super) replied: Moment,
+    pub(super) patience: Patience,
+    pub(super) window: Window,
     /// Releases for when the server is back.
     parked: VecDeque<Parked>,
     session: Option<Waker>,
@@ -71,22 +84,13 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) enum Phase {
     /// The first attempt to connect has not ended yet.
-    New,
+    New {
+        /// Whether calls wait for it. Not for long.
+        awaited: bool,
+    },
     /// Callers may write to it by themselves, unless it is `None`.
     Up(Option<Arc<WriteHalf>>),
     Down(Failure),
-}
-
-/// A call whose reply has not come.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) call: Call,
-    pub(super) sent: Sent,
-    pub(super) since: Moment,
-    /// Sent once before, over a connection that broke before the reply came.
-    pub(super) again: bool,
-    /// Sent with the source of its script.
-    pub(super) with_source: bool,
 }
 
 /// A release that waits for a connection.
@@ -102,18 +106,23 @@ impl Link {
         let settings = &setting.settings;
         let strict = (settings.dialect == crate::Dialect::Strict)
             .then(|| Strict::new(settings, &setting.members));
-        let dialect = Dialect { prefix: settings.prefix.clone(), strict, ..Dialect::default() };
+        let prefix = settings.prefix.clone();
+        let dialect = Dialect { prefix, strict, together: true, ..Dialect::default() };
         Self {
             label: address.label.clone(),
             runtime: Arc::clone(&setting.runtime),
-            limit: setting.settings.node_limit,
             state: Mutex::new(State {
-                phase: Phase::New,
+                phase: Phase::New { awaited: true },
+                announced: false,
                 greeted: Moment::default(),
                 dialect,
                 out: Vec::new(),
+                backlog: VecDeque::new(),
                 waiting: VecDeque::new(),
                 overdue: 0,
+                replied: Moment::default(),
+                patience: Patience::new(settings.node_limit, settings.ttl / LONGEST_LIMIT_SHARE),
+                window: Window::new(settings.clock_ahead / WINDOW_SHARE),
                 parked: VecDeque::new(),
                 session: None,
                 woken: false,
@@ -143,6 +152,11 @@ impl Link {
         self.runtime.now()
     }
 
+    /// The time by both clocks.
+    pub(super) fn both(&self) -> Now {
+        Now { boot: self.runtime.now(), wall_us: wall_us(&*self.runtime) }
+    }
+
     pub(super) fn state(&self) -> std::sync::MutexGuard<'_, State> {
         locked(&self.state)
     }
@@ -163,14 +177,14 @@ impl Link {
             return;
         }
         let idle = matches!(state.phase, Phase::Up(_)) && state.overdue == 0;
-        if !idle || state.waiting.len() >= BACKLOG || state.closing {
+        if !idle || state.closing {
             return;
         }
         let State { dialect, out, .. } = &mut *state;
         dialect.tend(wall_us, evicted, out);
         let (sent, since) = (Sent::Tend, now);
         let (again, with_source) = (false, true);
-        state.waiting.push_back(Waiting { call, sent, since, again, with_source });
+        state.waiting.push_back(Waiting { call, sent, since, wall_us, again, with_source });
         if let Some(session) = state.wake_session() {
             drop(state);
             session.wake();
@@ -180,7 +194,7 @@ impl Link {
     /// Takes a call in: sends it, keeps it for later, or answers it with why not.
     pub(super) fn submit(&self, call: Call) {
         let request = call.request();
-        let since = request.sent;
+        let (since, wall_us) = (request.sent, request.wall_us);
         let owed = request.is_owed(since);
         let mut state = self.state();
         let why = match &state.phase {
@@ -190,14 +204,27 @@ impl Link {
                 let text = "was connected to anew while this was about to be sent";
                 Some(Failure::new(FailureKind::Unreachable, text))
             }
-            Phase::Up(_) if owed || state.overdue == 0 && state.waiting.len() < BACKLOG => None,
+            Phase::Up(_) if owed || state.overdue == 0 && state.backlog.len() < BACKLOG => None,
             Phase::Up(_) => Some(self.not_answering(&state, FailureKind::Unreachable)),
-            Phase::New => Some(Failure::new(FailureKind::Unreachable, "not connected yet")),
+            Phase::New { awaited: true } if !request.is_mark() => {
+                let lateness = owed.then(|| call.lateness());
+                state.backlog.push_back(call);
+                drop(state);
+                if let Some(lateness) = lateness {
+                    lateness.tell(not_connected());
+                }
+                return;
+            }
+            Phase::New { .. } => Some(not_connected()),
             Phase::Down(why) => Some(why.clone()),
         };
         match why {
             None => {
-                state.send(call, since, false);
+                if state.overdue > 0 || state.is_idle() {
+                    state.send(call, Now { boot: since, wall_us }, false);
+                } else {
+                    state.backlog.push_back(call);
+                }
                 if let Some(session) = state.wake_session() {
                     drop(state);
                     session.wake();
@@ -216,15 +243,34 @@ impl Link {
         }
     }
 
+    /// The first connection takes long: nobody waits for it any longer, until it is there.
+    pub(super) fn is_late(&self) {
+        let now = self.now();
+        let unsent = {
+            let mut state = self.state();
+            if !matches!(state.phase, Phase::New { .. }) {
+                return;
+            }
+            state.phase = Phase::New { awaited: false };
+            state.park_backlog(now)
+        };
+        for call in unsent {
+            call.answer(Answer::Failed(not_connected()));
+        }
+    }
+
     /// Ends when the server can be asked, or the latest attempt to reach it has failed.
     pub(super) async fn ready(&self) -> Result<(), Failure> {
         loop {
             // Made before the look, so that no change can slip in between.
             let changed = self.changed.notified();
-            match &self.state().phase {
-                Phase::New => {}
-                Phase::Up(_) => return Ok(()),
-                Phase::Down(why) => return Err(why.clone()),
+            {
+                let state = self.state();
+                match &state.phase {
+                    Phase::Up(_) if state.announced => return Ok(()),
+                    Phase::New { .. } | Phase::Up(_) => {}
+                    Phase::Down(why) => return Err(why.clone()),
+                }
             }
             changed.await;
         }
@@ -245,13 +291,15 @@ impl Link {
             .as_ref()
             .is_none_or(|strict| connected.marker.starts_with(&strict.id));
         state.dialect.told = connected.told.is_ok().then_some(self.inbox.client);
+        state.dialect.together = true;
         // Only the session can seal what goes over TLS.
         state.phase = Phase::Up(connected.tls.is_none().then(|| Arc::clone(&connected.write)));
-        let now = self.now();
-        state.greeted = now;
+        let now = self.both();
+        state.greeted = now.boot;
+        state.patience.answered(connected.took, now.boot);
         let parked = std::mem::take(&mut state.parked);
         let (owed, moot): (Vec<_>, Vec<_>) =
-            parked.into_iter().partition(|parked| parked.call.request().is_owed(now));
+            parked.into_iter().partition(|parked| parked.call.request().is_owed(now.boot));
         for Parked { call, again } in owed {
             state.send(call, now, again);
         }
@@ -260,20 +308,27 @@ impl Link {
             let text = "was away until the record had expired there by itself";
             call.answer(Answer::Failed(Failure::new(FailureKind::Unreachable, text)));
         }
-        self.changed.notify_waiters();
         votes
+    }
+
+    /// Whoever waits for the connection learns of it, once everybody knows whether the server votes.
+    pub(super) fn announce(&self) {
+        self.state().announced = true;
+        self.changed.notify_waiters();
     }
 
     /// There is no connection: calls that wait for one are answered, releases are kept.
     pub(super) fn down(&self, why: &Failure) {
         let now = self.now();
-        let (waiting, parked) = {
+        let (waiting, parked, backlog) = {
             let mut state = self.state();
             state.phase = Phase::Down(why.clone());
+            state.announced = false;
             state.out.clear();
             state.overdue = 0;
             state.timed = false;
-            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.parked))
+            let backlog = std::mem::take(&mut state.backlog);
+            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.parked), backlog)
         };
         self.changed.notify_waiters();
         let text = format!("the connection broke before the answer came: {why}");
@@ -286,6 +341,15 @@ impl Link {
                 keep.push_back(parked);
             } else {
                 parked.call.answer(Answer::Failed(lost.clone()));
+            }
+        }
+        // Those were not sent.
+        for call in backlog {
+            if call.request().is_owed(now) {
+                call.lateness().tell(why.clone());
+                keep.push_back(Parked { call, again: false });
+            } else {
+                call.answer(Answer::Failed(why.clone()));
             }
         }
         let mut state = self.state();
@@ -324,59 +388,37 @@ impl Link {
     }
 
     pub(super) fn not_answering(&self, state: &State, kind: FailureKind) -> Failure {
-        let since = state.waiting.front().map(|waiting| self.now().since(waiting.since));
-        let text = match since {
-            Some(since) if state.overdue > 0 => format!("has not answered for {since:.0?}"),
-            _ => format!("{BACKLOG} calls wait for its answer already"),
+        let text = if state.overdue > 0 {
+            format!("has not answered for {:.0?}", state.silence(self.now()))
+        } else {
+            format!("{BACKLOG} calls wait for it already")
         };
         Failure::new(kind, text)
     }
 }
 
+fn not_connected() -> Failure {
+    Failure::new(FailureKind::Unreachable, "not connected yet")
+}
+
 impl State {
-    /// Writes a call's command, or leaves it to the session if the connection is busy.
-    fn send(&mut self, call: Call, since: Moment, again: bool) {
-        let idle = self.lone && self.waiting.is_empty() && self.out.is_empty();
-        let sent = self.encode(&call, By::Shortest);
-        self.waiting.push_back(Waiting { call, sent, since, again, with_source: false });
-        if idle
-            && let Phase::Up(Some(write)) = &self.phase
-            && let Ok(count) = write.try_write(&self.out)
-        {
-            self.out.drain(..count);
+    /// Keeps releases that were not sent for when the server is there. Returns the others.
+    fn park_backlog(&mut self, now: Moment) -> Vec<Call> {
+        let mut unsent = Vec::new();
+        for call in std::mem::take(&mut self.backlog) {
+            if call.request().is_owed(now) {
+                self.parked.push_back(Parked { call, again: false });
+            } else {
+                unsent.push(call);
+            }
         }
-    }
-
-    /// Sends a call whose command has done nothing by its script, or by the script's source if it is that
-    /// which the server did not know.
-    pub(super) fn send_by(&mut self, by: By, mut waiting: Waiting, now: Moment) {
-        waiting.sent = self.encode(&waiting.call, by);
-        waiting.since = now;
-        waiting.with_source = by == By::Source;
-        self.waiting.push_back(waiting);
-    }
-
-    /// Whether a release that waits for its reply takes back what `call` asks for: if that came
-    /// after it, nobody would release it any more.
-    pub(super) fn takes_back(&self, call: &Call) -> bool {
-        let (Verb::Acquire { token, .. } | Verb::Wait { token, .. } | Verb::Extend { token, .. }) =
-            call.request().verb
-        else {
-            return false;
-        };
-        self.waiting.iter().any(|later| match later.call.request().verb {
-            Verb::Release { token: released, .. } => released == token,
-            _ => false,
-        })
-    }
-
-    fn encode(&mut self, call: &Call, by: By) -> Sent {
-        self.dialect.encode(&call.request(), by, &mut self.out)
+        unsent
     }
 
     /// The session's waker, if it has something to do and does not know it yet.
     fn wake_session(&mut self) -> Option<Waker> {
-        let needed = !self.out.is_empty() || !self.timed;
+        let more = !self.backlog.is_empty() && self.waiting.len() < self.window.calls();
+        let needed = more || !self.out.is_empty() || !self.timed;
         if needed && !self.woken {
             self.woken = true;
             return self.session.clone();
@@ -388,15 +430,7 @@ impl State {
     pub(super) fn shrink(&mut self) {
         self.out.shrink_to(KEPT_BYTES);
         self.waiting.shrink_to(KEPT_CALLS);
-    }
-
-    /// Marks the calls that have passed their time limit.
-    pub(super) fn mark_overdue(&mut self, now: Moment, limit: Duration) -> Vec<Lateness> {
-        let before = self.overdue;
-        while self.waiting.get(self.overdue).is_some_and(|next| next.since.after(limit) <= now) {
-            self.overdue += 1;
-        }
-        self.waiting.range(before..self.overdue).map(|late| late.call.lateness()).collect()
+        self.backlog.shrink_to(KEPT_CALLS);
     }
 
     /// The session runs: it will see everything that was put here before. Returns whether it is to

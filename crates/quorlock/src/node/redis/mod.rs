@@ -13,8 +13,8 @@
 //! libraries know nothing. Word of a grant to a ticket comes on a channel of the client's own, over
 //! the connection that carries the commands, between their replies.
 //!
-//! Files: `address` reads the URL, `connect` opens a connection and checks who answers, `link` is
-//! what callers meet, `driver` and `session` keep it going, `verbs` turns requests into commands and
+//! Files: `address` reads the URL, `dial` finds the way there, `connect` opens a connection and checks who answers, `link` is
+//! what callers meet, `sending` what goes out when, `driver` and `session` keep it going, `verbs` turns requests into commands and
 //! replies into answers, `inbox` takes word of grants in, `resp` is the wire format and `framing`
 //! bounds it, `error` gives
 //! remedies, `examine` finds out how the server is set up and `judge` what that means, `marker` reads which start of it votes, `init`
@@ -22,9 +22,11 @@
 
 mod address;
 mod connect;
+mod dial;
 mod driver;
 mod error;
 mod examine;
+mod extending;
 mod forget;
 mod framing;
 #[cfg(test)]
@@ -40,6 +42,7 @@ mod replies;
 mod resp;
 #[cfg(test)]
 mod resp_tests;
+mod sending;
 mod session;
 mod shortcut;
 mod stream;
@@ -51,16 +54,35 @@ mod verbs;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Call, Capabilities, ClientId, Failure, Inbox, Node, Setting};
+use super::kinds::Kind;
+use super::{Call, Capabilities, ClientId, Failure, Inbox, Login, Node, Setting};
 use crate::runtime::BoxFuture;
 use crate::settings::Settings;
 use crate::{Dialect, Error};
 use address::Address;
-pub(super) use examine::examine;
-pub(super) use forget::{forget, forget_number};
-pub(super) use init::init;
 use link::Link;
 use quorlock_protocol::Drift;
+
+/// Redis and Valkey.
+pub(super) const KIND: Kind = Kind {
+    schemes: &[
+        ("redis", Login::BeforeHost),
+        ("rediss", Login::BeforeHost),
+        ("valkey", Login::BeforeHost),
+        ("valkeys", Login::BeforeHost),
+        ("redis+unix", Login::Parameters),
+        ("valkey+unix", Login::Parameters),
+        ("unix", Login::Parameters),
+    ],
+    looks_like: "redis://HOST, rediss://HOST or redis+unix:///PATH",
+    has_markers: true,
+    member: |index, url| Address::parse(index, url).map(|address| address.member),
+    open: |index, url, setting| Ok(Arc::new(RedisNode::new(index, url, setting)?)),
+    examine: examine::examine,
+    init: init::init,
+    forget: forget::forget,
+    forget_number: forget::forget_number,
+};
 
 /// A Redis or Valkey server.
 #[derive(Debug)]
@@ -77,11 +99,6 @@ impl RedisNode {
         setting.runtime.spawn(Box::pin(driver::drive(Arc::clone(&link), address, setting.clone())));
         Ok(Self { link, capabilities: capabilities(&setting.settings) })
     }
-}
-
-/// What the server behind `url` is called in its set of nodes.
-pub(super) fn member(index: usize, url: &str) -> Result<String, Error> {
-    Address::parse(index, url).map(|address| address.member)
 }
 
 fn capabilities(settings: &Settings) -> Capabilities {

@@ -1,4 +1,4 @@
-//! Scripts with a mistake in them, to see whether the tests notice it: `cargo xtask mutants --lua`.
+//! Scripts with a mistake in them, to see whether the tests notice it: `cargo xtask mutants lua`.
 //!
 //! Only in test builds: the feature is off by default, and without debug assertions there is none of this.
 

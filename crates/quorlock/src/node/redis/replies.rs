@@ -7,10 +7,8 @@ use super::marker;
 use super::resp::Value;
 use super::verbs::{Dialect, Sent, Strict};
 use crate::name::Name;
-use crate::node::{
-    Answer, Failure, FailureKind, Listed, Marker, MarkerState, Members, Queued, Record, Seen,
-};
-use quorlock_protocol::Carries;
+use crate::node::{Answer, Failure, FailureKind, Listed, Marker, Queued, Record, Seen};
+use quorlock_protocol::{Carries, Untimely};
 
 /// What a reply asks for.
 #[derive(Debug)]
@@ -89,7 +87,7 @@ pub(super) fn read(
     Reading::Answer(answer)
 }
 
-fn is_refusal(parts: &[Value<'_>]) -> bool {
+pub(super) fn is_refusal(parts: &[Value<'_>]) -> bool {
     matches!(parts, [Value::Bulk(b"CLOCK" | b"MARKER" | b"NUMBER"), _, ..])
 }
 
@@ -102,7 +100,8 @@ fn refusal(
 ) -> Option<Failure> {
     match parts {
         [Value::Bulk(b"CLOCK"), Value::Bulk(server_us)] => {
-            Some(clock_refusal(digits(server_us)?, sent_us, now_us))
+            let ahead = strict?.ahead();
+            Some(clock_refusal(Untimely::of(digits(server_us)?, sent_us, now_us, ahead)))
         }
         [Value::Bulk(b"NUMBER"), Value::Bulk(number)] => {
             Some(Failure::number(digits(number)?, sent_us))
@@ -110,57 +109,81 @@ fn refusal(
         [Value::Bulk(b"MARKER"), Value::Bulk(text), Value::Bulk(server_us)] => {
             let strict = strict?;
             let marker = marker::read(text, &strict.run_id, digits(server_us)?);
-            Some(casts_no_vote(&marker, &strict.members, strict.quiet()))
+            Some(casts_no_vote(&marker, strict))
         }
         _ => None,
     }
 }
 
 /// Why a server with this marker casts no vote for clients of this set.
-fn casts_no_vote(marker: &Marker, ours: &Members, quiet: Duration) -> Failure {
-    let (left, why) = match (marker.carries(ours), marker.state) {
-        (Carries::Another, _) => {
+fn casts_no_vote(marker: &Marker, strict: &Strict) -> Failure {
+    let (ours, quiet) = (&strict.members, strict.quiet());
+    let carries = marker.carries(ours);
+    let left = marker.quiet(ours, quiet);
+    let why = match carries {
+        Carries::Another => {
             return Failure::new(FailureKind::OtherSet, marker.of_another_set(ours));
         }
-        (_, MarkerState::Formed) if marker.restarted => (quiet, RESTARTED),
-        (Carries::Formed { .. }, _) => (marker.left, RESTARTED),
-        (Carries::Forming { due: false }, _) => (marker.left, NEW),
+        Carries::Formed { .. } => RESTARTED.to_owned(),
+        Carries::Nothing if marker.restarted => RESTARTED.to_owned(),
+        Carries::Nothing => without_mark(&strict.prefix()),
+        Carries::Forming { due: false } => forming(&strict.prefix()),
         // Another member is waited for, and nobody knows how long.
-        (Carries::Forming { due: true }, _) => (Duration::ZERO, NEW),
-        (Carries::Nothing | Carries::Closed { .. }, _) => (quiet, NEW),
+        Carries::Forming { due: true } => WAITS.to_owned(),
+        Carries::Closed { .. } => REPLACED.to_owned(),
     };
-    let text = if left.is_zero() {
-        format!("casts no vote yet: {why}")
-    } else {
-        format!("casts no vote for another {left:.1?}: {why}")
-    };
-    Failure::new(FailureKind::Quarantined(left), text)
+    Failure::quarantined(left, matches!(carries, Carries::Formed { .. }), &why)
 }
 
-const RESTARTED: &str = "it was started or emptied, and may have forgotten locks; wait, and it votes again \
-                         by itself";
-const NEW: &str = "it is new or was emptied, and waits for all nodes of its set before locks can be taken; \
-                   wait, or if all of them are new, run quorlock init";
+const RESTARTED: &str = "started again or emptied, and locks may be forgotten; wait, and the votes come back by themselves";
+const WAITS: &str = "no node of a set that forms votes before all of them are there; see that the others can \
+                     be reached";
+const REPLACED: &str = "the old set of nodes is being replaced by this one; run the change again: quorlock nodes \
+                        add, remove or replace";
 
-/// The server's time was too far from the time of sending. Either the request was under way for too
-/// long, or the clocks are apart.
-fn clock_refusal(server_us: u64, sent_us: u64, received_us: u64) -> Failure {
-    if (sent_us..=received_us).contains(&server_us) {
-        let late = Duration::from_micros(server_us - sent_us);
-        let text = format!("the request was under way for {late:.1?}, too long to be looked at");
-        return Failure::new(FailureKind::Late, text);
+/// A prefix without a mark cannot be told from one whose keys were removed, even if the server votes for others.
+fn without_mark(prefix: &str) -> String {
+    if prefix.is_empty() {
+        return "no mark is there: new, or emptied and locks may be forgotten; wait, or run quorlock init if all \
+                nodes are new"
+            .to_owned();
     }
-    let (side, apart_us) = if server_us < sent_us {
-        ("behind", sent_us - server_us)
-    } else {
-        ("ahead of", server_us.saturating_sub(received_us))
+    format!(
+        "no mark is there for the prefix {prefix}: the prefix is new, or its keys were removed and locks may be \
+         forgotten; wait, or run quorlock init --prefix {prefix} if nobody has used it"
+    )
+}
+
+fn forming(prefix: &str) -> String {
+    if prefix.is_empty() {
+        return "the set of nodes is new, or all of it may have forgotten locks; wait, or run quorlock init \
+                --force if they are new"
+            .to_owned();
+    }
+    format!(
+        "the prefix {prefix} is new on these nodes, or all of them may have forgotten its locks; wait, or run \
+         quorlock init --prefix {prefix} --force if they are new"
+    )
+}
+
+/// The server's time was too far from the time of sending.
+fn clock_refusal(untimely: Untimely) -> Failure {
+    let (apart, side) = match untimely {
+        Untimely::Late(late) => {
+            let text =
+                format!("the request was under way for {late:.1?}, too long to be looked at");
+            return Failure::new(FailureKind::Late, text);
+        }
+        Untimely::Behind(apart) => (apart, "behind"),
+        Untimely::Ahead(apart) => (apart, "ahead of"),
     };
-    let apart = Duration::from_micros(apart_us);
     let text = format!(
         "its clock is {apart:.1?} {side} this machine's; let a daemon such as chrony keep the clocks \
          of all machines"
     );
-    Failure::new(FailureKind::Clock, text)
+    let apart_us = i64::try_from(apart.as_micros()).unwrap_or(i64::MAX);
+    let behind = matches!(untimely, Untimely::Behind(_));
+    Failure::clock(if behind { -apart_us } else { apart_us }, text)
 }
 
 fn digits(text: &[u8]) -> Option<u64> {

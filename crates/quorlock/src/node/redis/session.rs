@@ -15,18 +15,19 @@ use super::inbox;
 use super::link::{self, Link, State};
 use super::replies::{self, Reading};
 use super::resp::{MAX_REPLY, Refused, Value};
+use super::sending::{Now, Released, Waiting};
 use super::stream::{ReadHalf, WriteHalf};
 use super::tending::Tended;
 use super::tls::Tls;
 use super::verbs::{By, Sent};
 use crate::node::{Answer, Call, Failure, FailureKind, Grant};
-use crate::runtime::{BoxFuture, Runtime, wall_us};
+use crate::runtime::{BoxFuture, Moment, Runtime, wall_us};
 
 const READ_BYTES: usize = 64 * 1_024;
 /// So often it reads before others of the same thread have their turn, however much there is to read.
 const READS_AT_ONCE: usize = 4;
-/// A server that owes an answer for so many time limits is connected to anew.
-const LIMITS_UNTIL_RECONNECT: u32 = 10;
+/// A server that is silent for so many time limits is connected to anew.
+const LIMITS_UNTIL_RECONNECT: u32 = 4;
 const LEAST_UNTIL_RECONNECT: Duration = Duration::from_millis(500);
 
 /// Reads replies, writes what has gathered, and watches the clock, until the connection ends.
@@ -61,6 +62,8 @@ pub(super) struct Session {
 enum News {
     Answer(Call, Answer),
     Word(Grant),
+    /// The server casts no vote, and nobody sees to it yet.
+    Unsettled,
 }
 
 impl Session {
@@ -160,7 +163,8 @@ impl Session {
                 News::Answer(call, answer) => {
                     let unsettled = matches!(
                         &answer,
-                        Answer::Failed(why) if matches!(why.kind(), FailureKind::Quarantined(_))
+                        Answer::Failed(why)
+                            if why.kind().quarantine().is_some() && !why.has_begun()
                     );
                     call.answer(answer);
                     if unsettled {
@@ -168,6 +172,7 @@ impl Session {
                     }
                 }
                 News::Word(grant) => link.inbox.granted(grant),
+                News::Unsettled => link.inbox.unsettled(),
             }
         }
         result
@@ -186,10 +191,18 @@ impl Session {
     /// Returns how many bytes were used.
     fn match_replies(&mut self, input: &[u8], state: &mut State) -> Result<usize, Failure> {
         let mut rest = input;
+        // What was sent first of all that is answered here.
+        let mut first: Option<Moment> = None;
+        let mut released: Option<Released> = None;
         loop {
             let value = match self.framing.next(&mut rest) {
                 Ok(Some(value)) => value,
-                Ok(None) => return Ok(input.len() - rest.len()),
+                Ok(None) => {
+                    if let Some(first) = first {
+                        state.replied(first, self.runtime.now());
+                    }
+                    return Ok(input.len() - rest.len());
+                }
                 Err(Refused::TooLong) => return Err(broken("its reply is too long")),
                 Err(Refused::Malformed) => return Err(broken("what it sent is no reply")),
             };
@@ -207,39 +220,95 @@ impl Session {
                 return Err(broken("it sent a reply that nobody asked for"));
             };
             state.overdue = state.overdue.saturating_sub(1);
-            if waiting.sent == Sent::Tend {
-                let strict = state.dialect.strict.is_some();
-                self.tended.take_in(self.link.label(), strict, &value)?;
-                continue;
-            }
-            let now_us = || wall_us(&*self.runtime);
-            match replies::read(
-                waiting.sent,
-                &mut state.dialect,
-                || waiting.call.request().wall_us,
-                now_us,
-                &value,
-            ) {
-                // The first sending of a release may have run before its connection broke: that
-                // nothing is there any more is what it was for.
-                Reading::Answer(Answer::Refused) if waiting.again => {
-                    self.news.push(News::Answer(waiting.call, Answer::Done));
+            first.get_or_insert(waiting.since);
+            match waiting.sent {
+                Sent::Tend => {
+                    let voter = state.dialect.strict.as_ref().map(|strict| strict.id.as_slice());
+                    if !self.tended.take_in(self.link.label(), voter, &value)? {
+                        self.news.push(News::Unsettled);
+                    }
                 }
-                Reading::Answer(answer) => self.news.push(News::Answer(waiting.call, answer)),
-                Reading::SendSource if waiting.with_source => {
-                    let text = "does not know the script that it was just sent";
-                    let failure = Failure::new(FailureKind::Rejected, text);
-                    self.news.push(News::Answer(waiting.call, Answer::Failed(failure)));
+                Sent::Together(count) => {
+                    self.match_together(waiting, count, &value, state, &mut released);
                 }
-                Reading::SendSource if state.takes_back(&waiting.call) => {
-                    let text = "had forgotten the script, and the ticket is not needed any more";
-                    let failure = Failure::new(FailureKind::Rejected, text);
-                    self.news.push(News::Answer(waiting.call, Answer::Failed(failure)));
-                }
-                Reading::SendSource => state.send_by(By::Source, waiting, self.runtime.now()),
-                Reading::SendScript => state.send_by(By::Script, waiting, self.runtime.now()),
+                _ => self.match_reply(waiting, &value, state, &mut released),
             }
         }
+    }
+
+    /// Matches the reply to one command.
+    fn match_reply(
+        &mut self,
+        waiting: Waiting,
+        value: &Value<'_>,
+        state: &mut State,
+        released: &mut Option<Released>,
+    ) {
+        let now_us = || wall_us(&*self.runtime);
+        let reading =
+            replies::read(waiting.sent, &mut state.dialect, || waiting.wall_us, now_us, value);
+        let answer = match reading {
+            // The first sending of a release may have run before its connection broke: that
+            // nothing is there any more is what it was for.
+            Reading::Answer(Answer::Refused) if waiting.again => Answer::Done,
+            Reading::Answer(answer) => answer,
+            Reading::SendSource if waiting.with_source => not_known(),
+            Reading::SendSource if is_released(&waiting, state, released) => not_needed(),
+            Reading::SendSource => return state.send_by(By::Source, waiting, self.now()),
+            Reading::SendScript => return state.send_by(By::Script, waiting, self.now()),
+        };
+        self.news.push(News::Answer(waiting.call, answer));
+    }
+
+    /// Matches the reply to extensions that went out in one command, of which `first` is the first.
+    fn match_together(
+        &mut self,
+        first: Waiting,
+        count: u16,
+        value: &Value<'_>,
+        state: &mut State,
+        released: &mut Option<Released>,
+    ) {
+        let rest = usize::from(count).saturating_sub(1).min(state.waiting.len());
+        state.overdue = state.overdue.saturating_sub(rest);
+        let mut batch = vec![first];
+        batch.extend(state.waiting.drain(..rest));
+        for waiting in &mut batch {
+            waiting.sent = Sent::Ours;
+        }
+        match value {
+            Value::Array(parts) if parts.len() == batch.len() && !replies::is_refusal(parts) => {
+                for (waiting, part) in batch.into_iter().zip(parts) {
+                    self.match_reply(waiting, part, state, released);
+                }
+            }
+            Value::Error(text) if !(text.starts_with(b"NOSCRIPT") && batch[0].with_source) => {
+                // They come behind what was sent since: one that is released meanwhile must not take its lock anew.
+                let (gone, wanted): (Vec<_>, Vec<_>) =
+                    batch.into_iter().partition(|waiting| is_released(waiting, state, released));
+                self.news.extend(gone.into_iter().map(|it| News::Answer(it.call, not_needed())));
+                if text.starts_with(b"NOSCRIPT") {
+                    state.extend_by_source(wanted, self.now());
+                    return;
+                }
+                // A server that may not touch them all at once, such as a part of a cluster, may do so one by one. An
+                // extension that has run before does no harm.
+                state.dialect.together = false;
+                for waiting in wanted {
+                    state.send_by(By::Script, waiting, self.now());
+                }
+            }
+            // All of them were refused for the same reason, or it makes no sense.
+            value => {
+                for waiting in batch {
+                    self.match_reply(waiting, value, state, released);
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Now {
+        self.link.both()
     }
 
     /// Writes what callers have left here, in one go.
@@ -250,8 +319,14 @@ impl Session {
                 self.written = 0;
                 let mut state = self.link.state();
                 self.closing = state.attend(cx);
+                let moot = state.fill(|| self.link.both());
                 std::mem::swap(&mut self.output, &mut state.out);
                 drop(state);
+                for call in moot {
+                    let text = "is behind the other nodes, which have decided without it";
+                    let failure = Failure::new(FailureKind::Unreachable, text);
+                    call.answer(Answer::Failed(failure));
+                }
                 if let Some(tls) = &mut self.tls {
                     let plain = std::mem::take(&mut self.output);
                     tls.seal(&plain, &mut self.output)?;
@@ -284,19 +359,28 @@ impl Session {
         {
             return Poll::Pending;
         }
-        let limit = self.link.limit;
-        let patience = (limit * LIMITS_UNTIL_RECONNECT).max(LEAST_UNTIL_RECONNECT);
         loop {
             self.timer = None;
-            let now = self.runtime.now();
+            let both = self.link.both();
+            let now = both.boot;
             let mut state = self.link.state();
-            let late = state.mark_overdue(now, limit);
+            let late = state.mark_overdue(both);
             if !late.is_empty() {
                 let why = self.link.not_answering(&state, FailureKind::Silent);
+                let unsent = self.link.not_answering(&state, FailureKind::Unreachable);
+                if !state.out.is_empty() {
+                    // Releases that waited.
+                    cx.waker().wake_by_ref();
+                }
                 drop(state);
-                late.into_iter().for_each(|lateness| lateness.tell(why.clone()));
+                late.told.into_iter().for_each(|lateness| lateness.tell(why.clone()));
+                for call in late.unsent {
+                    call.answer(Answer::Failed(unsent.clone()));
+                }
                 continue;
             }
+            let limit = state.patience.limit();
+            let patience = (limit * LIMITS_UNTIL_RECONNECT).max(LEAST_UNTIL_RECONNECT);
             let Some(oldest) = state.waiting.front() else {
                 state.timed = false;
                 state.shrink();
@@ -310,7 +394,7 @@ impl Session {
                 self.all_late = false;
                 return if self.closing { Poll::Ready(Failure::closed()) } else { Poll::Pending };
             };
-            let silent = now.since(oldest.since);
+            let silent = now.since(state.silent_since(oldest));
             if silent >= patience {
                 return Poll::Ready(broken(format!("no answer for {silent:.0?}")));
             }
@@ -319,8 +403,8 @@ impl Session {
                 return Poll::Ready(Failure::closed());
             }
             let next = match state.waiting.get(state.overdue) {
-                Some(next) => next.since.after(limit),
-                None => oldest.since.after(patience),
+                Some(next) => state.silent_since(next).after(limit),
+                None => state.silent_since(oldest).after(patience),
             };
             state.timed = true;
             drop(state);
@@ -332,6 +416,22 @@ impl Session {
             }
         }
     }
+}
+
+/// Whether a release that waits for its reply takes back what a call asks for.
+fn is_released(waiting: &Waiting, state: &State, released: &mut Option<Released>) -> bool {
+    // Those that are sent while replies are looked at are behind all calls that they could take back.
+    released.get_or_insert_with(|| state.released()).takes_back(&waiting.call)
+}
+
+fn not_known() -> Answer {
+    let text = "does not know the script that it was just sent";
+    Answer::Failed(Failure::new(FailureKind::Rejected, text))
+}
+
+fn not_needed() -> Answer {
+    let text = "could not run the script, and what it was for is not needed any more";
+    Answer::Failed(Failure::new(FailureKind::Rejected, text))
 }
 
 fn broken(why: impl std::fmt::Display) -> Failure {

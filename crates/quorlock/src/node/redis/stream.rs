@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::{TcpStream, UnixStream, tcp, unix};
+use tokio::net::{UnixStream, tcp, unix};
 
 use super::address::Place;
+use super::dial::dial;
 
 #[derive(Debug)]
 pub(super) enum ReadHalf {
@@ -26,10 +27,7 @@ pub(super) enum WriteHalf {
 pub(super) async fn open(place: &Place) -> io::Result<(ReadHalf, WriteHalf)> {
     match place {
         Place::Tcp(host, port) => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await?;
-            // A vote is a few bytes: it must not wait for more to fill a packet.
-            stream.set_nodelay(true)?;
-            let (read, write) = stream.into_split();
+            let (read, write) = dial(host, *port).await?.into_split();
             Ok((ReadHalf::Tcp(read), WriteHalf::Tcp(write)))
         }
         Place::Unix(path) => {

@@ -48,19 +48,24 @@ impl Tended {
         longest / 2 + (longest / 2).mul_f64((random >> 11) as f64 / (1u64 << 53) as f64)
     }
 
-    /// Takes a reply in. Fails if the server cannot be a node any longer.
+    /// Takes a reply in. In the strict dialect it is given how the marker of a server begins that votes, or will by
+    /// itself. Returns whether this one is such a server, as far as it is known. Fails if it cannot be a node any
+    /// longer.
     pub(super) fn take_in(
         &mut self,
         node: &str,
-        strict: bool,
+        voter: Option<&[u8]>,
         reply: &Value<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         // A user who may not do so leaves it to others: most likely it is an error.
-        let Value::Array(parts) = reply else { return Ok(()) };
-        let [Value::Int(more), Value::Bulk(info)] = parts.as_slice() else { return Ok(()) };
+        let Value::Array(parts) = reply else { return Ok(true) };
+        let [Value::Int(more), Value::Bulk(info), Value::Bulk(marker)] = parts.as_slice() else {
+            return Ok(true);
+        };
         self.more = *more == 1;
         let info = String::from_utf8_lossy(info);
-        let Some(role) = field(&info, "role") else { return Ok(()) };
+        let Some(role) = field(&info, "role") else { return Ok(true) };
+        let strict = voter.is_some();
         let before = std::mem::replace(&mut self.evicted, evicted(&info));
         if self.evicted > before {
             let count = self.evicted - before;
@@ -68,13 +73,14 @@ impl Tended {
             tracing::warn!(node, "has thrown away {count} keys for want of memory, and {so}");
         }
         check_role(role)?;
-        if strict {
-            return refuse_eviction(&info);
+        if let Some(voter) = voter {
+            refuse_eviction(&info)?;
+            return Ok(marker.starts_with(voter));
         }
         if let Some(policy) = evicts(&info).filter(|_| self.evicted > before) {
             tracing::warn!(node, "its maxmemory-policy is {policy}: set noeviction");
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -109,9 +115,29 @@ mod tests {
     use super::*;
     use crate::node::FailureKind;
 
-    fn take(tended: &mut Tended, more: i64, info: &str) -> Result<(), Failure> {
-        let reply = Value::Array(vec![Value::Int(more), Value::Bulk(info.as_bytes())]);
-        tended.take_in("here", true, &reply)
+    const VOTER: &[u8] = b"formed ab ";
+
+    fn take(tended: &mut Tended, more: i64, info: &str) -> Result<bool, Failure> {
+        take_marked(tended, more, info, b"formed ab 0123")
+    }
+
+    fn take_marked(
+        tended: &mut Tended,
+        more: i64,
+        info: &str,
+        marker: &[u8],
+    ) -> Result<bool, Failure> {
+        let parts = vec![Value::Int(more), Value::Bulk(info.as_bytes()), Value::Bulk(marker)];
+        tended.take_in("here", Some(VOTER), &Value::Array(parts))
+    }
+
+    #[test]
+    fn a_server_that_was_emptied_is_found_by_who_asks_for_nothing() {
+        let mut tended = Tended::default();
+        assert!(take(&mut tended, 0, "role:master\n").unwrap());
+        assert!(!take_marked(&mut tended, 0, "role:master\n", b"").unwrap());
+        assert!(!take_marked(&mut tended, 0, "role:master\n", b"formed cd 0123").unwrap());
+        assert!(take_marked(&mut tended, 0, "", b"").unwrap(), "it was not asked");
     }
 
     #[test]
@@ -131,7 +157,7 @@ mod tests {
         take(&mut tended, 0, &sound.replace("keys:3", "keys:8")).expect("it is over");
         assert_eq!(tended.evicted(), 8);
         let denied = Value::Error(b"NOPERM");
-        tended.take_in("here", true, &denied).expect("others do so");
+        tended.take_in("here", Some(VOTER), &denied).expect("others do so");
     }
 
     #[test]

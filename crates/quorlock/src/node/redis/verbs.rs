@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use super::extending;
 use super::inbox::{channel, named};
 use super::marker;
 use super::resp::{Command, part};
@@ -22,6 +23,8 @@ pub(super) struct Dialect {
     pub(super) strict: Option<Strict>,
     /// For releases, in the other one.
     pub(super) shortcut: Option<Shortcut>,
+    /// Whether one script may be about several locks.
+    pub(super) together: bool,
 }
 
 /// What a call is sent by.
@@ -102,10 +105,20 @@ impl Strict {
         marker::quiet(&self.settings)
     }
 
+    /// How far its clock may be ahead of ours.
+    pub(super) fn ahead(&self) -> Duration {
+        self.settings.clock_ahead
+    }
+
+    /// What stands before each name, fit to be shown.
+    pub(super) fn prefix(&self) -> String {
+        self.settings.prefix.escape_ascii().to_string()
+    }
+
     /// So many arguments every call ends with.
     const ARGS: usize = 2;
 
-    fn sign(&self, command: Command<'_>, wall_us: u64) {
+    pub(super) fn sign(&self, command: Command<'_>, wall_us: u64) {
         command.number(wall_us).arg(&self.id);
     }
 }
@@ -123,6 +136,8 @@ pub(super) enum Sent {
     Set,
     /// A script that says whether the record is ours.
     Ours,
+    /// The same for so many locks, of which this is the first.
+    Together(u16),
     /// A script that says whether it did something.
     Done,
     /// A command that did it, or nothing.
@@ -140,15 +155,15 @@ pub(super) enum Sent {
 }
 
 #[derive(Debug)]
-struct Script {
-    source: String,
+pub(super) struct Script {
+    pub(super) source: String,
     /// The parts of a command that call it by its hash.
     by_hash: Vec<u8>,
 }
 
 impl Script {
     /// A script without its comments, which would be most of every greeting.
-    fn new(source: &str) -> Self {
+    pub(super) fn new(source: &str) -> Self {
         #[cfg(all(feature = "mutation", debug_assertions))]
         let source = &*super::mutation::mutated(source);
         let lines = source.lines().map(str::trim_start);
@@ -161,10 +176,10 @@ impl Script {
 
 /// The scripts of one dialect.
 #[derive(Debug)]
-struct Scripts {
+pub(super) struct Scripts {
     acquire: Script,
     confirm: Script,
-    extend: Script,
+    pub(super) extend: Script,
     release: Script,
     leave: Script,
     wait: Script,
@@ -195,12 +210,13 @@ impl Scripts {
         };
         let verb = |verb| put("", &[], verb);
         let participants = include_str!("lua/participants.lua");
+        let renew = include_str!("lua/renew.lua");
         let pass_on = include_str!("lua/pass_on.lua");
         let passing = |common, verb| put(common, &[pass_on, participants], verb);
         Self {
             acquire: put(acquire, &[], include_str!("lua/acquire.lua")),
             confirm: verb(include_str!("lua/confirm.lua")),
-            extend: put("", &[participants], include_str!("lua/extend.lua")),
+            extend: put("", &[participants, renew], include_str!("lua/extend.lua")),
             release: passing(release, include_str!("lua/release.lua")),
             leave: passing("", include_str!("lua/leave.lua")),
             wait: passing("", include_str!("lua/wait.lua")),
@@ -225,7 +241,7 @@ static REDLOCK: LazyLock<Scripts> = LazyLock::new(|| {
 });
 
 impl Dialect {
-    fn scripts(&self) -> &Scripts {
+    pub(super) fn scripts(&self) -> &Scripts {
         self.strict.as_ref().map_or_else(|| &*REDLOCK, |strict| &*strict.scripts)
     }
 
@@ -269,18 +285,9 @@ impl Dialect {
             Verb::Confirm { token, number } => {
                 (script(&scripts.confirm, 2, out).arg(&token.text()).number(number), Sent::Ours)
             }
-            Verb::Extend { token, ttl, heal, participant } => {
-                let command = script(&scripts.extend, 4, out).arg(&token.text());
-                let command = command.number(millis(ttl));
-                let command = match heal {
-                    Some(last) => command.number(last),
-                    None => command.arg(b""),
-                };
-                let command = match participant {
-                    Some(participant) => command.arg(participant.to_string().as_bytes()),
-                    None => command.arg(b"maker"),
-                };
-                (command, Sent::Ours)
+            verb @ Verb::Extend { .. } => {
+                let command = script(&scripts.extend, extending::ARGS, out);
+                (extending::arguments(command, verb), Sent::Ours)
             }
             Verb::Release { token, next, participant: Some(participant), .. } => {
                 let command = script(&scripts.leave, 3, out).arg(&token.text()).number(next);
@@ -386,7 +393,7 @@ impl Dialect {
     }
 
     /// A script, up to the number of its keys.
-    fn call<'a>(
+    pub(super) fn call<'a>(
         &self,
         script: &Script,
         source: bool,
@@ -422,7 +429,7 @@ fn pattern(prefix: &[u8]) -> Vec<u8> {
 }
 
 /// Milliseconds, rounded up: a node may keep a record longer than it is believed, never shorter.
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     let part = u64::from(duration.subsec_nanos().div_ceil(1_000_000));
     duration.as_secs().saturating_mul(1_000).saturating_add(part)
 }

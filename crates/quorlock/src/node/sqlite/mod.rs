@@ -100,22 +100,43 @@ use std::time::Duration;
 
 use tokio::sync::watch::Receiver;
 
-use super::{Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Node, Setting};
+use super::kinds::Kind;
+use super::{Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Login, Node, Setting};
 use crate::Error;
+use crate::init::Look;
 use crate::runtime::BoxFuture;
 use address::Address;
 pub use address::default_url;
 use desk::Desk;
-pub(super) use examine::examine;
-pub(super) use forget::forget;
-
-/// What the node behind a URL is called, without opening its file.
-pub(super) fn label(index: usize, url: &str) -> Result<String, Error> {
-    Address::parse(index, url).map(|address| address.label)
-}
 use quorlock_protocol::Drift;
 use watch::Watch;
 use worker::{Readiness, Worker};
+
+/// SQLite files.
+pub(super) const KIND: Kind = Kind {
+    schemes: &[("sqlite", Login::Nowhere)],
+    looks_like: "sqlite:PATH",
+    // A file does not forget: what is written there is there, or the file is not.
+    has_markers: false,
+    member: label,
+    open: |index, url, setting| Ok(Arc::new(SqliteNode::new(index, url, setting)?)),
+    examine: examine::examine,
+    init: |index, url, _| {
+        let label = label(index, url)?;
+        Ok(Box::pin(async { Look::without_marker(label) }))
+    },
+    forget: forget::forget,
+    // Its numbers are not compared with the time of day.
+    forget_number: |index, url, _, _| {
+        let label = label(index, url)?;
+        Ok(Box::pin(async { (label, Ok(0)) }))
+    },
+};
+
+/// What the node behind a URL is called, without opening its file.
+fn label(index: usize, url: &str) -> Result<String, Error> {
+    Address::parse(index, url).map(|address| address.label)
+}
 
 /// A SQLite file.
 #[derive(Debug)]

@@ -125,8 +125,9 @@ impl Verbs<'_> {
             Verb::Confirm { token, number } => {
                 return Ok(granted(self.raise(name, &token.text(), number)?));
             }
-            // It does not forget while the machine runs, so there is nothing to heal.
-            Verb::Extend { token, ttl, heal: _, participant } => {
+            // It does not forget while the machine runs, so there is nothing to heal. And it is the only
+            // node of its locks: who has no record there has lost the lock.
+            Verb::Extend { token, ttl, restore: _, participant } => {
                 let (text, end) = (token.text(), self.now.after(ttl));
                 return Ok(granted(self.keep(name, &text, participant, end)?));
             }

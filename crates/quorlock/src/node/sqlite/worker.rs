@@ -187,7 +187,8 @@ impl Worker {
         let before = self.readiness.send_replace(Some(readiness.clone()));
         match (before, readiness) {
             (Some(Err(_)), Ok(())) => {
-                tracing::info!(node = self.address.label, "can be used again");
+                let node = &self.address.label;
+                tracing::warn!(node, all_clear = true, "can be used again");
             }
             (None | Some(Ok(())), Err(why)) => {
                 tracing::warn!(node = self.address.label, "cannot be used: {why}");

@@ -1,34 +1,28 @@
--- Keeps a lock longer if it is ours, never shorter. Stands behind participants.lua.
+-- Keeps locks longer that are ours, never shorter. Stands behind renew.lua.
 --
--- KEYS[1]  the lock
--- ARGV[1]  our token
--- ARGV[2]  how long to keep it from now on, in ms
--- ARGV[3]  the last of our numbers, if we may store the record again on a server that has forgotten it:
---          our lease on this one has not run out. '' if we may not
--- ARGV[4]  who we are: 'maker', or who takes part in what another process has made
--- Replies  n >= 0  it is ours, lasts at least so long, and its last number is n
---          -1      there is none, or somebody else's, or no room for another: nothing was changed
---          or a refusal of the dialect
+-- KEYS[n]  the nth lock. For each of them:
+-- ARGV[5n - 4]  our token
+-- ARGV[5n - 3]  how long to keep it from now on, in ms
+-- ARGV[5n - 2]  what to do if the record is not there: 'no', 'heal' or 'win'
+-- ARGV[5n - 1]  the last of our numbers
+-- ARGV[5n]      who we are: 'maker', or who takes part in what another process has made
+-- Replies  for each of them as renew.lua returns, in a list if there is more than one;
+--          or a refusal of the dialect, for all of them
 local refusal = clock_refusal() or set_refusal()
 if refusal then
   return refusal
 end
-local owner, err = read(KEYS[1])
-if err then
-  return err
+if #KEYS == 1 then
+  return renew(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
 end
--- Whoever may still count on an extension has a record that has not ended. One that came back from an
--- old file may be another's by right: on a server that casts no vote it counts only for whose lease there
--- has not run out.
-if owner == ARGV[1] and is_live() and (ARGV[3] ~= '' or quarantine_ms() == 0) then
-  return keep_for(ARGV[4], KEYS[1], ARGV[1], ARGV[2])
+local answers = {}
+for n, lock in ipairs(KEYS) do
+  local at = 5 * n
+  -- What goes wrong with one of them is no concern of the others.
+  local ran, answer = pcall(renew, lock, ARGV[at - 4], ARGV[at - 3], ARGV[at - 2], ARGV[at - 1], ARGV[at])
+  if not ran and type(answer) ~= 'table' then
+    answer = redis.error_reply(tostring(answer))
+  end
+  answers[n] = answer
 end
-if ARGV[3] == '' then
-  return -1
-end
--- Who else holds it is not known here any more, and is listed again with its next extension.
-local alone = ''
-if ARGV[4] ~= 'maker' then
-  alone = ' ' .. ARGV[4] .. ' ' .. digits(now() + tonumber(ARGV[2]) * 1000)
-end
-return heal(KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), alone)
+return answers

@@ -10,13 +10,21 @@
 --
 -- Word of a grant goes to CHANNEL as "TICKET SENT_NS OTHERS NUMBER", where OTHERS is how many are left in
 -- the queue. TICKET is the waiter and a secret of that very request, by which the client knows that the
--- word is ours: it is shown to nobody else. A client that is gone hears nothing, and is passed over at once.
+-- word is ours: it is shown to nobody else. A client that is gone hears nothing, and is passed over at once. So is
+-- one that seems to listen and has not asked for as long as nobody waits without asking again: its machine
+-- may have died without a word, and the server not know yet that nobody is at the other end.
 --
 -- Why the new holder may count its lease from SENT_NS, which is on its own clock: that request was
 -- sent before it arrived here, and it arrived before this runs. The record ends TTL_MS after this
 -- moment by this server's clock, so not before SENT_NS + TTL_MS, but for how the clocks drift.
 -- SENT_NS and TTL_MS must therefore come from one and the same request.
 --
+
+-- Three leases, or three seconds: then whoever stood here has long stopped asking.
+local function forgotten_ms(ttl_ms)
+  return math.max(3 * ttl_ms, 3000)
+end
+
 -- lock     the key of the lock
 -- me       the token that asks: if it is the first, the record is left to the caller
 -- next     the least number for another who gets it
@@ -45,9 +53,10 @@ local function pass_on(lock, me, next)
       -- As text throughout: SENT_NS has more digits than a number in Lua.
       local channel, ticket, ttl, sent, least, block, seen =
         waiter:match('^(.+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+      local asked = now() <= tonumber(seen) + forgotten_ms(tonumber(ttl)) * 1000
       -- Before the word, which must not get out if this fails.
-      local number =
-        take(lock, token, ttl, math.max(next, tonumber(least)), tonumber(block), seen)
+      local number = asked
+        and take(lock, token, ttl, math.max(next, tonumber(least)), tonumber(block), seen)
       if type(others) == 'table' then
         others = 0
       end

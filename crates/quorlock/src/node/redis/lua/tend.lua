@@ -1,9 +1,9 @@
 -- Clears locks away that nobody has used for a day, a few keys at a time, and tells how the server is set up
 -- at present. Stands alone, behind its constants.
 --
---   PREFIX:quorlock:sweep  a string: "CURSOR DUE_US EVICTED". Where the walk through the database goes on; when,
---                          by this server's clock, so that all clients together take one step a second; and of
---                          how many keys that were thrown away it is known
+--   PREFIX:quorlock:sweep  a string: "CURSOR DUE_US EVICTED RUN_ID". Where the walk through the database goes on;
+--                          when, by this server's clock, so that all clients together take one step a second; and
+--                          of how many keys it is known that this start of the server has thrown them away
 --
 -- A record has no expiry of the server's: it would be the first to go for want of memory, and a clock that
 -- is wrong for a moment would take it away. It goes by a request whose clock is right, if its end and its number
@@ -18,8 +18,9 @@
 --
 -- ARGV[1]  the client's time of day, in us
 -- ARGV[2]  how many keys the server had thrown away when the client last asked, or '' to be told nothing
--- Replies  {more, setup}: 1 if there is so much to clear away that the next step should come soon, and some
---          lines of INFO
+-- Replies  {more, setup, marker}: 1 if there is so much to clear away that the next step should come soon, some
+--          lines of INFO, and how the marker begins: a client that asks for nothing else sees by it that the
+--          server was emptied
 local KEYS_PER_STEP, STEP_US, SOON_US = 250, 1000000, 100000
 -- No record is so long, with all who take part in it.
 local LONGEST = 16384
@@ -27,18 +28,18 @@ local LONGEST = 16384
 local time = redis.call('TIME')
 local now, sent = time[1] * 1000000 + time[2], tonumber(ARGV[1])
 
-local cursor, due, known = '0', 0, 0
+local cursor, due, known = '0', 0, '0 -'
 local kept = SWEEP and redis.pcall('GET', SWEEP)
 if type(kept) == 'string' then
-  local at, from, count = kept:match('^(%d+) (%d+) (%d+)$')
-  cursor, due, known = at or '0', tonumber(from or 0), tonumber(count or 0)
+  local at, from, count = kept:match('^(%d+) (%d+) (%d+ %S+)$')
+  cursor, due, known = at or '0', tonumber(from or 0), count or '0 -'
 end
 
 -- Whether it could be written down.
 local function noted()
   -- It takes no room, so that a server whose memory is full stores what follows.
   redis.pcall('PEXPIRE', SWEEP, '86400000')
-  local text = string.format('%s %.0f %.0f', cursor, due, known)
+  local text = string.format('%s %.0f %s', cursor, due, known)
   return not redis.pcall('SET', SWEEP, text, 'PX', '86400000').err
 end
 
@@ -81,13 +82,13 @@ if SWEEP and type(kept) ~= 'table' and now >= sent - BEHIND_US and now <= sent +
   more = 1
 end
 if ARGV[2] == '' then
-  return {more, ''}
+  return {more, '', ''}
 end
 
 local setup = ''
-for _, section in ipairs({'memory', 'stats', 'replication'}) do
+for _, section in ipairs({'server', 'memory', 'stats', 'replication'}) do
   local info = redis.pcall('INFO', section)
-  for _, field in ipairs({'maxmemory', 'maxmemory_policy', 'evicted_keys', 'role'}) do
+  for _, field in ipairs({'run_id', 'maxmemory', 'maxmemory_policy', 'evicted_keys', 'role'}) do
     local value = type(info) == 'string' and info:match('\n' .. field .. ':([^\r\n]*)')
     if value then
       setup = setup .. field .. ':' .. value .. '\n'
@@ -96,14 +97,17 @@ for _, section in ipairs({'memory', 'stats', 'replication'}) do
 end
 -- Keys were thrown away, and nobody knows which: votes may be among them. A server without a marker counts as
 -- emptied, and casts no vote for a while; so does one whose set forms. Once is enough, however many clients see
--- it. One that is closed or carries no set keeps its marker.
-local evicted = tonumber(setup:match('evicted_keys:(%d+)') or '0')
-if MARKER and evicted > tonumber(ARGV[2]) and evicted ~= known then
+-- it; what an earlier start of the server has thrown away, and a file has brought back, says nothing of this one.
+-- One that is closed or carries no set keeps its marker.
+local evicted = setup:match('evicted_keys:(%d+)') or '0'
+local count = evicted .. ' ' .. (setup:match('run_id:(%S+)') or '-')
+if MARKER and tonumber(evicted) > tonumber(ARGV[2]) and count ~= known then
   local marker = redis.pcall('GET', MARKER)
   if type(marker) == 'string' and (marker:find('^formed ') or marker:find('^forming ')) then
     redis.pcall('DEL', MARKER)
   end
-  known = evicted
+  known = count
   noted()
 end
-return {more, setup}
+local marker = MARKER and redis.pcall('GETRANGE', MARKER, 0, 127)
+return {more, setup, type(marker) == 'string' and marker or ''}

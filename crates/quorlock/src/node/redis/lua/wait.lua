@@ -25,8 +25,7 @@
 -- always of one request; an older one that arrives late makes the lease end earlier, never later.
 local lock, me, ttl_ms = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local queue, waiters = lock .. ':quorlock:queue', lock .. ':quorlock:waiters'
--- Three leases, or three seconds: then whoever stood here has long stopped asking.
-local forgotten_ms = math.max(3 * ttl_ms, 3000)
+local forgotten = forgotten_ms(ttl_ms)
 
 local function take_place()
   local place = ARGV[6]
@@ -46,9 +45,9 @@ local function take_place()
   local ticket = {ARGV[3], ARGV[4], ARGV[2], ARGV[5], ARGV[9], ARGV[10], now_us()}
   redis.call('HSET', waiters, me, table.concat(ticket, ' '))
   -- Not every time: whoever waits asks again before two thirds of it are over.
-  if redis.call('PTTL', queue) < forgotten_ms * 5 / 6 then
-    redis.call('PEXPIRE', queue, forgotten_ms)
-    redis.call('PEXPIRE', waiters, forgotten_ms)
+  if redis.call('PTTL', queue) < forgotten * 5 / 6 then
+    redis.call('PEXPIRE', queue, forgotten)
+    redis.call('PEXPIRE', waiters, forgotten)
   end
   return place
 end
@@ -63,16 +62,17 @@ if err then
   return err
 end
 local least, block = tonumber(ARGV[9]), tonumber(ARGV[10])
--- Before a place is taken that could not be served.
-refusal = block > 0 and number_refusal(lock, least + block - 1)
+-- Before a place is taken that could not be served. Where numbers end, one more and one less is not the same one.
+local last = least + (block - 1)
+refusal = block > 0 and number_refusal(lock, last)
 if refusal then
   return refusal
 end
 if owner == me and (ARGV[8] ~= 'yield' or is_shared()) then
   -- It may have been stored with a ticket from long ago, which came back from an old file: numbers that
   -- were given out since, and forgotten, are below what we want now.
-  if block > 0 and last_number(lock) < least + block - 1 then
-    raise(lock, least + block - 1)
+  if block > 0 and last_number(lock) < last then
+    raise(lock, last)
   end
   return keep_for('maker', lock, me, ARGV[2])
 end
@@ -89,4 +89,10 @@ if turn ~= me then
   return refused or {place}
 end
 keep_ms = string.format('%.0f', keep_ms)
-return take(lock, me, keep_ms, least, block)
+local number = take(lock, me, keep_ms, least, block)
+if type(number) ~= 'number' then
+  -- Those before us who did not hear of their turn have used up the numbers: the record must not stay with one
+  -- of them. Whoever yields does not count on it either.
+  drop(lock)
+end
+return number

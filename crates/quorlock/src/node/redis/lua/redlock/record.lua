@@ -17,7 +17,6 @@ local function clock_refusal() end
 local function set_refusal() end
 local function vote_refusal() end
 local function may_pass_on() return true end
-local function now_us() return '0' end
 
 -- This server's clock, by which records end, in us.
 local NOW
@@ -34,19 +33,23 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
+local function now_us()
+  return digits(now())
+end
+
 local function newest() return 0 end
 local function quarantine_ms() return 0 end
 
 -- Whoever was granted the lock in the queue looks for others there: its record does not tell.
 local function left_in_queue() end
 
--- A token of this library that has no '+' behind it yet.
-local unmarked
--- Who holds the lock with its token, if more than one may.
-local shares = ''
+-- What is known of the lock that was read last: a token of this library that has no '+' behind it yet; who holds
+-- it with its token, if more than one may; and what the record is to be once it is kept, or ends at another time.
+local unmarked, shares, shared = nil, '', nil
 
 -- The holder's token, or false; and an error if the key holds something else, and what, if that is known.
 local function read(lock)
+  unmarked, shares, shared = nil, '', nil
   local owner = redis.pcall('GET', lock)
   if type(owner) == 'table' then
     return false, owner
@@ -82,19 +85,32 @@ local function queued_behind(lock)
   end
 end
 
--- When the record ends, in us.
+-- When the record ends, in us. One that somebody has robbed of its end gets another, later than that of any
+-- lease: whoever has it must not count as gone.
 local function ends(lock)
-  return now() + redis.call('PTTL', lock) * 1000
+  local left = redis.call('PTTL', lock)
+  if left < 0 then
+    left = 86400000
+    redis.call('PEXPIRE', lock, left)
+  end
+  return now() + left * 1000
+end
+
+-- The next record that is written says who holds it.
+local function share(_, token, list)
+  shared = token .. '*' .. list
+end
+
+local function write_shared(lock)
+  if shared then
+    redis.call('SET', lock, shared, 'KEEPTTL')
+  end
 end
 
 -- Has it end then.
 local function end_at(lock, end_us)
+  write_shared(lock)
   redis.call('PEXPIREAT', lock, digits(math.ceil(end_us / 1000)))
-end
-
--- Has the record say who holds it.
-local function share(lock, token, list)
-  redis.call('SET', lock, token .. '*' .. list, 'KEEPTTL')
 end
 
 -- How long the record lasts, in ms; -1 for ever.
@@ -160,19 +176,42 @@ local function take_if_free(lock, token, ttl_ms, least, block)
   return store(lock, token, ttl_ms, least, block, 'NX')
 end
 
--- Keeps what is ours for so long at least. Returns the number, or the refusal.
+-- Keeps what is ours for so long at least. Returns the number, or the refusal, which changes nothing.
 local function keep(lock, token, ttl_ms)
+  local number = redis.pcall('GET', lock .. ':quorlock:fence')
+  number = type(number) == 'string' and (tonumber(number) or NUMBERS_END) or 0
+  local refusal = number_refusal(lock, number)
+  if refusal then
+    return refusal
+  end
+  write_shared(lock)
   if redis.call('PTTL', lock) < tonumber(ttl_ms) then
     redis.call('PEXPIRE', lock, ttl_ms)
   end
-  local number = redis.pcall('GET', lock .. ':quorlock:fence')
-  number = type(number) == 'string' and (tonumber(number) or NUMBERS_END) or 0
-  return number_refusal(lock, number) or number
+  return number
 end
 
 -- Nothing is healed: this dialect does not know what a server has forgotten.
 local function heal()
   return -1
+end
+
+-- Takes a lock anew for whoever holds it by a majority of other servers, if nobody has it here; with a list of
+-- those who hold it, or ''. The number never becomes lower. Returns the number, or -1; or the refusal.
+local function win_back(lock, token, ttl_ms, last, list)
+  -- First, so that nothing has changed if this user may not.
+  local number = last > 0 and math.max(last_number(lock), last) or 0
+  local refusal = number_refusal(lock, number)
+  if refusal then
+    return refusal
+  end
+  -- Its release looks for those who wait here.
+  local waiting = redis.pcall('ZCARD', lock .. ':quorlock:queue')
+  local behind = list ~= '' and '*' .. list or waiting ~= 0 and '+' or ''
+  if not redis.call('SET', lock, token .. behind, 'PX', ttl_ms, 'NX') then
+    return -1
+  end
+  return number > 0 and set_number(lock, number) or 0
 end
 
 local function drop(lock)

@@ -84,9 +84,11 @@ local function quarantine_ms()
   if state == 'votes' then
     return 0
   end
-  local id = ARGV[#ARGV]
-  local from = marker:sub(1, #id) == id and tonumber(marker:sub(#id + 1, #id + 16))
-  return math.ceil((from and from - now() or QUIET_US) / 1000)
+  -- The marker of a set that forms has another word before the rest.
+  local id, begun = ARGV[#ARGV], marker:gsub('^forming ', 'formed ')
+  local from = begun:sub(1, #id) == id and tonumber(begun:sub(#id + 1, #id + 16))
+  -- One that is due waits for other nodes.
+  return math.max(math.ceil((from and from - now() or QUIET_US) / 1000), 1)
 end
 
 -- Is this server of the client's set, so that what it holds there counts? Nothing, or the refusal.
@@ -115,18 +117,18 @@ local function may_pass_on()
   return not clock_refusal() and standing() == 'votes'
 end
 
--- What lies on the server, of the one lock that the script is about.
+-- What lies on the server, of the lock that was read last.
 local number, expiry, owner, waited, shares = 0, 0, '', false, ''
 
 -- The holder's token, even if its time is over, or false; and an error if the key holds something else.
 local function read(lock)
+  number, expiry, owner, waited, shares = 0, 0, '', false, ''
   local record = redis.pcall('GET', lock)
   if type(record) == 'table' then
     return false, record
   end
   if record then
     local c, state, token, seconds, micros, ttl_ms = record:match(RECORD)
-    shares = ''
     if state == '*' then
       token, shares = token:match('^(%S*)(.*)$')
     end
@@ -290,6 +292,22 @@ local function heal(lock, token, ttl_ms, least, list)
   return keep(lock, token, ttl_ms)
 end
 
+-- Takes a lock anew for whoever holds it by a majority of other servers, if nobody has it here; with a list of
+-- those who hold it, or ''. Until its lease ends, those keep everybody else out: whoever had the record here in
+-- between tried in vain, though its number is above the holder's. It never becomes lower. Whoever waits here is
+-- passed it by the release. Returns the number, or -1; or the refusal.
+local function win_back(lock, token, ttl_ms, last, list)
+  local refusal = vote_refusal() or number_refusal(lock, last)
+  if refusal then
+    return refusal
+  end
+  if owner ~= '' and is_live() then
+    return -1
+  end
+  number, expiry, owner, shares = math.max(number, last), 0, token, list
+  return keep(lock, token, ttl_ms)
+end
+
 local function drop(lock)
   owner, expiry, shares = '', 0, ''
   write(lock)
@@ -297,7 +315,6 @@ end
 
 -- Whether a key is a lock that somebody holds.
 local function is_held(key)
-  owner = ''
   local holder = redis.pcall('GETRANGE', key, 0, 8) == 'quorlock ' and read(key)
   return holder and is_live()
 end

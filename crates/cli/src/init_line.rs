@@ -1,0 +1,67 @@
+//! The line that marks new nodes as new, for whoever is told to run it: ready to be pasted.
+
+use std::ffi::OsStr;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::args::quoted;
+use crate::config::{NodeEntry, Origin, Origins, without_password};
+
+static LINE: OnceLock<String> = OnceLock::new();
+
+/// How it is referred to in what is said.
+const SPOKEN: &str = "run quorlock init";
+/// And where the nodes may be new, but their time without votes has begun, which only force cuts short.
+const FORCED: &str = "--force if they are new";
+
+/// Messages that speak of `quorlock init` have this line from now on.
+pub(crate) fn set(line: String) {
+    // There is one set of nodes in a run of this program.
+    let _ = LINE.set(line);
+}
+
+/// The message, and the whole line if it speaks of it.
+pub(crate) fn complete(message: String) -> String {
+    match LINE.get() {
+        Some(line) if message.contains(SPOKEN) && message.contains(FORCED) => {
+            let line = line.replacen("quorlock init", "quorlock init --force", 1);
+            format!("{message}; to paste: {line}")
+        }
+        // What needs force for another reason needs more than a line.
+        Some(line) if message.contains(SPOKEN) && !message.contains("--force") => {
+            format!("{message}; to paste: {line}")
+        }
+        _ => message,
+    }
+}
+
+/// The line for these nodes, with the settings that were used here. What stands in a file is named by the file;
+/// passwords are left out.
+pub(crate) fn of(
+    nodes: &[NodeEntry],
+    prefix: &OsStr,
+    max_ttl: Duration,
+    origins: &Origins,
+) -> String {
+    let mut words = vec!["quorlock".to_owned(), "init".to_owned()];
+    let in_file = origins.iter().find_map(|(_, origin)| match origin {
+        Origin::File(path) => Some(path),
+        _ => None,
+    });
+    if let Some(path) = in_file {
+        words.extend(["--config".to_owned(), quoted(path)]);
+    }
+    let said_here =
+        |setting| matches!(origins.of(setting), Origin::Argument(_) | Origin::Variable(_));
+    if said_here("nodes") {
+        let urls: Vec<_> = nodes.iter().map(|node| without_password(&node.url)).collect();
+        words.extend(["--node".to_owned(), quoted(&urls.join(","))]);
+    }
+    if said_here("prefix") {
+        words.extend(["--prefix".to_owned(), quoted(&prefix.to_string_lossy())]);
+    }
+    if said_here("max_ttl") {
+        words.extend(["--max-ttl".to_owned(), format!("{}ms", max_ttl.as_millis())]);
+    }
+    words.join(" ")
+}

@@ -1,0 +1,96 @@
+//! How many calls may be on their way to one node.
+
+use core::time::Duration;
+
+use crate::Moment;
+
+/// So many calls are on their way to a node at once that each is answered within `target`, as far as that depends on
+/// the others before it. The rest waits in the client, where it grows no older.
+///
+/// What a call takes beyond the shortest that any has taken is what it has waited for others. A node that has become
+/// slow gets half as many, and one that is fast again a few more with each reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    target: Duration,
+    calls: usize,
+    shortest: Duration,
+    narrowed: Moment,
+}
+
+impl Window {
+    /// The widest.
+    pub const MOST: usize = 512;
+    /// The narrowest: what a node is slow for is not always that it has much to do.
+    pub const LEAST: usize = 128;
+    /// What is added to it at a time.
+    const STEP: usize = 16;
+
+    /// A wide one.
+    #[must_use]
+    pub const fn new(target: Duration) -> Self {
+        let (calls, narrowed) = (Self::MOST, Moment::from_nanos(0));
+        Self { target, calls, shortest: Duration::MAX, narrowed }
+    }
+
+    /// How many.
+    #[must_use]
+    pub const fn calls(&self) -> usize {
+        self.calls
+    }
+
+    /// A reply came at `now` to what was sent at `sent`.
+    pub fn answered(&mut self, sent: Moment, now: Moment) {
+        let took = now.since(sent);
+        self.shortest = self.shortest.min(took);
+        let waited = took.saturating_sub(self.shortest);
+        if waited <= self.target / 2 {
+            self.calls = (self.calls + Self::STEP).min(Self::MOST);
+        } else if waited > self.target && sent >= self.narrowed {
+            // Those that were sent before it was narrowed say nothing new.
+            self.calls = (self.calls / 2).max(Self::LEAST);
+            self.narrowed = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: Duration = Duration::from_millis(75);
+
+    fn at(ms: u64) -> Moment {
+        Moment::default().after(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn a_node_that_becomes_slow_gets_half_as_many_once_for_all_that_are_under_way() {
+        let mut window = Window::new(TARGET);
+        window.answered(at(0), at(1));
+        assert_eq!(window.calls(), 512);
+        window.answered(at(2), at(80));
+        window.answered(at(3), at(90));
+        assert_eq!(window.calls(), 256);
+        for sent in (100..2_000).step_by(100) {
+            window.answered(at(sent), at(sent + 90));
+        }
+        assert_eq!(window.calls(), Window::LEAST);
+        window.answered(at(3_000), at(3_050));
+        assert_eq!(window.calls(), Window::LEAST, "neither slow nor fast");
+        for sent in 4_000..4_100 {
+            window.answered(at(sent), at(sent + 30));
+        }
+        assert_eq!(window.calls(), Window::MOST);
+    }
+
+    #[test]
+    fn a_node_that_is_far_away_is_not_slow() {
+        let mut window = Window::new(TARGET);
+        for sent in 0..100 {
+            window.answered(at(sent), at(sent + 200));
+        }
+        assert_eq!(window.calls(), Window::MOST);
+        window.answered(at(1_000), at(1_276));
+        assert_eq!(window.calls(), Window::MOST / 2);
+    }
+}

@@ -1,0 +1,241 @@
+//! What goes to a server, and when.
+//!
+//! ```text
+//!   submit ──▶ backlog ── as many as the server can take soon ──▶ out ──▶ the socket
+//!                 │                  stamped here                  │
+//!                 │                                              waiting ──▶ reply
+//!                 └── the server is silent: answered, nothing was sent
+//! ```
+//!
+//! A call that finds the connection idle is written at once. All others wait *unstamped*: what the server is told
+//! of the time of day is read when their command is made, so that however long the line is, each of them arrives
+//! well inside of the clock window. The lease that comes of a call counts from when its round began, which is
+//! earlier: a client never believes in more than the server has stored.
+//!
+//! Extensions that wait together go out in one command.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::link::{Phase, State};
+use super::verbs::{By, Sent};
+use crate::name::Name;
+use crate::node::{Call, Lateness, Request, Verb};
+use crate::runtime::Moment;
+use crate::token::Token;
+
+/// So many extensions go out in one command at the most: others wait for it meanwhile.
+pub(super) const TOGETHER: usize = 64;
+
+/// A call whose reply has not come.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) call: Call,
+    pub(super) sent: Sent,
+    pub(super) since: Moment,
+    /// The time of day that the server was told.
+    pub(super) wall_us: u64,
+    /// Sent once before, over a connection that broke before the reply came.
+    pub(super) again: bool,
+    /// Sent with the source of its script.
+    pub(super) with_source: bool,
+}
+
+/// The time by both clocks, read when a command is made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now {
+    pub(super) boot: Moment,
+    pub(super) wall_us: u64,
+}
+
+/// Calls that nobody waits for any longer, to be told so once the link is unlocked.
+#[derive(Debug, Default)]
+pub(super) struct Late {
+    /// They were sent, and may yet be answered.
+    pub(super) told: Vec<Lateness>,
+    /// They were not sent.
+    pub(super) unsent: Vec<Call>,
+}
+
+impl Late {
+    pub(super) fn is_empty(&self) -> bool {
+        self.told.is_empty() && self.unsent.is_empty()
+    }
+}
+
+/// What is sent at that time of day. A mark rests on what was read at the time that it names.
+fn stamped<'a>(call: &'a Call, wall_us: u64) -> Request<'a> {
+    let request = call.request();
+    if request.is_mark() { request } else { Request { wall_us, ..request } }
+}
+
+impl State {
+    /// Whether a call can be written without waiting for a turn of the session.
+    pub(super) fn is_idle(&self) -> bool {
+        self.lone && self.waiting.is_empty() && self.out.is_empty() && self.backlog.is_empty()
+    }
+
+    /// Makes the command of a call. It is written at once if that is possible.
+    pub(super) fn send(&mut self, call: Call, now: Now, again: bool) {
+        let idle = self.is_idle();
+        self.make(call, now, again);
+        if idle
+            && let Phase::Up(Some(write)) = &self.phase
+            && let Ok(count) = write.try_write(&self.out)
+        {
+            self.out.drain(..count);
+        }
+    }
+
+    fn make(&mut self, call: Call, now: Now, again: bool) {
+        let request = stamped(&call, now.wall_us);
+        let wall_us = request.wall_us;
+        let sent = self.dialect.encode(&request, By::Shortest, &mut self.out);
+        let since = now.boot;
+        self.waiting.push_back(Waiting { call, sent, since, wall_us, again, with_source: false });
+    }
+
+    /// Makes the commands of calls that wait, as many as the server can take soon. Returns those that nobody
+    /// needs any more.
+    pub(super) fn fill(&mut self, now: impl FnOnce() -> Now) -> Vec<Call> {
+        let mut moot = Vec::new();
+        if self.backlog.is_empty() || self.waiting.len() >= self.window.calls() {
+            return moot;
+        }
+        let now = now();
+        // One that is behind the others by a time limit is not asked for what they have decided.
+        let behind = self.patience.limit();
+        while self.waiting.len() < self.window.calls()
+            && let Some(call) = self.backlog.pop_front()
+        {
+            let (extends, age) = {
+                let request = call.request();
+                (matches!(request.verb, Verb::Extend { .. }), now.boot.since(request.sent))
+            };
+            if extends && self.dialect.together {
+                self.make_together(call, now);
+            } else if age > behind && call.is_decided() {
+                moot.push(call);
+            } else {
+                self.make(call, now, false);
+            }
+        }
+        moot
+    }
+
+    /// Makes one command of an extension and of those behind it. A note that stands between them is about
+    /// another lock, or comes behind the extension of its own.
+    fn make_together(&mut self, first: Call, now: Now) {
+        let (mut together, mut notes) = (vec![first], Vec::new());
+        while together.len() < TOGETHER {
+            let to = match self.backlog.front() {
+                Some(call) if is_extension(call) => &mut together,
+                Some(call) if matches!(call.request().verb, Verb::Describe { .. }) => &mut notes,
+                _ => break,
+            };
+            to.extend(self.backlog.pop_front());
+        }
+        self.extend(together, now, By::Script, false);
+        for note in notes {
+            self.make(note, now, false);
+        }
+    }
+
+    fn extend(&mut self, calls: Vec<Call>, now: Now, by: By, again: bool) {
+        let (since, wall_us, with_source) = (now.boot, now.wall_us, by == By::Source);
+        let requests: Vec<_> = calls.iter().map(|call| stamped(call, wall_us)).collect();
+        let mut sent = self.dialect.extend(&requests, by, &mut self.out);
+        for call in calls {
+            self.waiting.push_back(Waiting { call, sent, since, wall_us, again, with_source });
+            sent = Sent::Ours;
+        }
+    }
+
+    /// Sends a call whose command has done nothing by its script, or by the script's source if it is that
+    /// which the server did not know.
+    pub(super) fn send_by(&mut self, by: By, mut waiting: Waiting, now: Now) {
+        let request = stamped(&waiting.call, now.wall_us);
+        waiting.wall_us = request.wall_us;
+        waiting.sent = self.dialect.encode(&request, by, &mut self.out);
+        waiting.since = now.boot;
+        waiting.with_source = by == By::Source;
+        self.waiting.push_back(waiting);
+    }
+
+    /// Sends extensions again that went out in one command, with the source of their script.
+    pub(super) fn extend_by_source(&mut self, batch: Vec<Waiting>, now: Now) {
+        let calls = batch.into_iter().map(|waiting| waiting.call).collect();
+        self.extend(calls, now, By::Source, false);
+    }
+
+    /// All releases that wait for their reply.
+    pub(super) fn released(&self) -> Released {
+        let requests = self.waiting.iter().map(|waiting| waiting.call.request());
+        let released = requests.filter_map(|request| match request.verb {
+            Verb::Release { token, .. } => Some((request.name.clone(), *token)),
+            _ => None,
+        });
+        Released(released.collect())
+    }
+
+    /// A reply has come to what was sent then: the server is not silent.
+    pub(super) fn replied(&mut self, to: Moment, now: Moment) {
+        self.replied = now;
+        self.patience.answered(now.since(to), now);
+        self.window.answered(to, now);
+    }
+
+    /// Since when the server has owed this answer without saying anything.
+    pub(super) fn silent_since(&self, waiting: &Waiting) -> Moment {
+        waiting.since.max(self.replied)
+    }
+
+    /// Marks the calls that the server has been silent about for too long. Those that wait to be sent are not
+    /// sent then, except releases.
+    pub(super) fn mark_overdue(&mut self, now: Now) -> Late {
+        let (before, limit) = (self.overdue, self.patience.limit());
+        while let Some(next) = self.waiting.get(self.overdue)
+            && self.silent_since(next).after(limit) <= now.boot
+        {
+            self.overdue += 1;
+        }
+        let late = self.waiting.range(before..self.overdue).map(|late| late.call.lateness());
+        let mut late = Late { told: late.collect(), unsent: Vec::new() };
+        if self.overdue > 0 {
+            for call in std::mem::take(&mut self.backlog) {
+                if call.request().is_owed(now.boot) {
+                    self.make(call, now, false);
+                } else {
+                    late.unsent.push(call);
+                }
+            }
+        }
+        late
+    }
+
+    /// How long the server has been silent, and still owes something.
+    pub(super) fn silence(&self, now: Moment) -> Duration {
+        self.waiting.front().map_or(Duration::ZERO, |oldest| now.since(self.silent_since(oldest)))
+    }
+}
+
+fn is_extension(call: &Call) -> bool {
+    matches!(call.request().verb, Verb::Extend { .. })
+}
+
+/// Releases that are under way.
+pub(super) struct Released(HashSet<(Name, Token)>);
+
+impl Released {
+    /// Whether one of them takes back what `call` asks for: if that came after it, nobody would release it any
+    /// more. Whoever has locks of several names by one token gives back one of them.
+    pub(super) fn takes_back(&self, call: &Call) -> bool {
+        let Request { name, verb, .. } = call.request();
+        match verb {
+            Verb::Acquire { token, .. } | Verb::Wait { token, .. } | Verb::Extend { token, .. } => {
+                self.0.contains(&(name.clone(), *token))
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Extensions of several locks that go to a server in one script.
+
+use std::sync::Arc;
+
+use quorlock::node::{Answer, Call, Failure, ParticipantId, Request, Restore, Round, Verb};
+use quorlock::runtime::{Moment, TokioRuntime};
+use quorlock::{Dialect, Name, Token};
+use quorlock_testkit::conformance::owner;
+use quorlock_testkit::{RedisServer, Reply};
+
+use crate::queues::{LONG, client};
+use crate::{DIALECTS, calls};
+
+/// A lock that processes share stands before others in the same script: each record stays its own holder's.
+#[tokio::test]
+async fn a_shared_lock_leaves_the_records_of_others_alone() {
+    let server = RedisServer::start();
+    for dialect in DIALECTS {
+        let client = client(&server.url(), dialect).await;
+        let node = client.node();
+        let participant = ParticipantId::random(&TokioRuntime::current());
+        let [shared, second, third] =
+            ["shared", "second", "third"].map(|name| owner(format!("{name} {dialect:?}")));
+        for holder in [&shared, &second, &third] {
+            holder.acquire(node, LONG).number().await;
+        }
+        shared.take_part(node, participant, LONG).number().await;
+        let before = calls(&server, "evalsha");
+        // What is under way keeps those that follow in the line.
+        let look = shared.inspect(node);
+        let extended = [
+            shared.extend(node, LONG),
+            second.extend(node, LONG),
+            shared.take_part(node, participant, LONG),
+            third.extend(node, LONG),
+        ];
+        look.answer().await;
+        for extension in extended {
+            assert!(extension.is_done().await, "{dialect:?}");
+        }
+        assert_eq!(
+            calls(&server, "evalsha") - before,
+            2,
+            "{dialect:?}: one script for all of them"
+        );
+        for holder in [&shared, &second, &third] {
+            let seen = holder.seen(node).await.map(|record| record.holder);
+            assert_eq!(seen, Some(holder.holder()), "{dialect:?}");
+        }
+        assert!(second.release(node).is_done().await && third.release(node).is_done().await);
+    }
+}
+
+/// An extension that takes a lock anew.
+#[derive(Debug)]
+struct WinsBack {
+    name: Name,
+    token: Token,
+}
+
+impl Round for WinsBack {
+    fn request(&self, _node: usize) -> Request<'_> {
+        let (token, restore) = (&self.token, Restore::WinBack(1));
+        let verb = Verb::Extend { token, ttl: LONG, restore, participant: None };
+        Request { name: &self.name, sent: Moment::MAX, wall_us: 0, verb }
+    }
+
+    fn cast(self: Arc<Self>, _node: usize, _answer: Answer) {}
+
+    fn overdue(self: Arc<Self>, _node: usize, _why: Failure) {}
+}
+
+/// A server that refuses the script of many gets one for each of them, behind everything else: what was released by
+/// then is not taken anew.
+#[tokio::test]
+async fn what_is_released_meanwhile_is_not_asked_for_one_by_one() {
+    let server = RedisServer::start();
+    server.command(&["ACL", "SETUSER", "half", "on", ">secret", "+@all", "&*", "~x*"]);
+    let url = server.url().replace("redis://", "redis://half:secret@");
+    let client = client(&url, Dialect::Redlock).await;
+    let node = client.node();
+    let (mine, other) = (owner("x"), owner("y"));
+    // What is under way keeps those that follow in the line.
+    let look = mine.inspect(node);
+    let round = Arc::new(WinsBack { name: Name::new("x").expect("a name"), token: mine.token() });
+    node.submit(Call::new(round, 0));
+    let refused = other.extend(node, LONG);
+    let released = mine.release(node);
+    look.answer().await;
+    assert!(matches!(refused.answer().await, Answer::Failed(_)), "no rights to it");
+    assert!(!released.is_done().await, "it was not there");
+    // What was sent behind it has been answered by now as well.
+    mine.inspect(node).answer().await;
+    assert_eq!(server.command(&["EXISTS", "x"]), Reply::Int(0));
+}
