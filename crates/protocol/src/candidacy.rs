@@ -6,7 +6,7 @@ use core::num::NonZero;
 use core::time::Duration;
 
 use crate::stand::{Micros, Notes, Stand};
-use crate::{MAX_NODES, Moment, NodeSet, Number, Numbers, Quorum, Terms};
+use crate::{Backing, MAX_NODES, Moment, NodeSet, Number, Numbers, Quorum, Terms};
 
 /// A node forgets a queue that nobody has asked after for three leases, or three seconds. Whoever
 /// waits for longer asks again in time, though nothing else is to be expected.
@@ -41,7 +41,9 @@ const LAST_OFFER: u32 = 4;
 /// validity a majority of the nodes names this candidate and nobody else.
 ///
 /// From the moment a record is offered to others (*yielded*) it does not count, until the node has
-/// answered that request or a later one.
+/// answered that very request. A later one may overtake it, over another connection or where a server has forgotten
+/// its scripts, and what that keeps the offer gives away. So nothing is won while an offer is open. If
+/// its answer does not come in time, or is lost, the token is given back on all nodes.
 ///
 /// # Whoever waits behind a holder keeps no node from it
 ///
@@ -63,6 +65,8 @@ pub struct Candidacy {
     last_sent: Moment,
     /// Where our tickets stand, by what the nodes have said so far; zero if they have said nothing.
     number: u64,
+    /// What these have granted was given back: they are not asked again before all are.
+    spared: NodeSet,
     /// Nothing before the first of them: there may be many waiters, and most have none.
     grants: Option<Box<Grants>>,
 }
@@ -86,6 +90,8 @@ struct Grant {
     number: u64,
     /// When its record was last offered to others: word of grants from before that is void.
     yielded_at: Moment,
+    /// So many offers it has not answered yet.
+    open: u16,
     /// So is a message about a request that was sent before this: it was heard already, or the node has
     /// said since that another has the record.
     void_before: Moment,
@@ -122,9 +128,9 @@ pub enum Step {
         /// Whether to give up what they have granted to whoever stands before us.
         yielding: bool,
     },
-    /// Another holds the lock on a majority, and these nodes have granted it to us: release the token on all nodes, and
-    /// [start over](Candidacy::start_over) with another one on all but these.
-    GiveBack(NodeSet),
+    /// Another holds the lock on a majority, and some nodes have granted it to us; or nobody knows what has
+    /// become of an offer. Release the token on all nodes, and [start over](Candidacy::start_over) with another one.
+    GiveBack,
     /// Answers are still to come.
     Pending,
     /// Ask all nodes then, unless word of a grant comes before.
@@ -145,6 +151,7 @@ impl Candidacy {
             asked_at: Moment::default(),
             last_sent: Moment::default(),
             number: 0,
+            spared: NodeSet::EMPTY,
             grants: None,
         }
     }
@@ -170,9 +177,11 @@ impl Candidacy {
             for (_, (stand, grant)) in those.filter(|(node, _)| nodes.contains(*node)) {
                 *stand = Stand::Unknown;
                 grant.yielded_at = sent;
+                grant.open = grant.open.saturating_add(1);
             }
         } else if nodes.len() == self.nodes.len() {
             self.asked_at = sent;
+            self.spared = NodeSet::EMPTY;
             let votes = self.votes();
             if let Some(grants) = &mut self.grants {
                 grants.yielded = false;
@@ -190,12 +199,24 @@ impl Candidacy {
         self.last_sent > Moment::default()
     }
 
+    /// `node` has answered an offer, or has not been sent it: what it says counts again.
+    pub fn offer_answered(&mut self, node: usize) {
+        if let Some(grant) = self.grants.as_mut().and_then(|grants| grants.nodes.get_mut(node)) {
+            grant.open = grant.open.saturating_sub(1);
+        }
+    }
+
+    /// Whether some node has not answered an offer.
+    fn has_open_offer(&self) -> bool {
+        self.grants.as_ref().is_some_and(|grants| grants.nodes.iter().any(|grant| grant.open > 0))
+    }
+
     /// `node` answers our request of `sent`: its record is ours, with this number.
     pub fn granted(&mut self, node: usize, sent: Moment, number: u64) {
         let count = self.nodes.len();
         let Some(stand) = self.nodes.get_mut(node) else { return };
         let grant = &mut grants(&mut self.grants, count).nodes[node];
-        if sent < grant.yielded_at {
+        if sent < grant.yielded_at || grant.open > 0 {
             return;
         }
         let before = core::mem::replace(stand, Stand::Granted);
@@ -204,16 +225,6 @@ impl Candidacy {
             grant.number = grant.number.max(number);
         } else {
             (grant.since, grant.number) = (sent, number);
-        }
-        // Whoever had it there has let go of it, and so of the others.
-        if let Stand::Queued { notes: gone, .. } = before {
-            for stand in &mut self.nodes {
-                if let Stand::Queued { notes, .. } = stand
-                    && notes.holder() == gone.holder()
-                {
-                    *notes = notes.without_holder();
-                }
-            }
         }
     }
 
@@ -229,10 +240,20 @@ impl Candidacy {
             return false;
         }
         let grant = &mut grants(&mut self.grants, count).nodes[node];
-        if sent < grant.yielded_at.max(grant.void_before) {
+        if sent < grant.yielded_at.max(grant.void_before) || grant.open > 0 {
             return false;
         }
         grant.void_before = sent.after(Duration::from_nanos(1));
+        // Whoever had it there has let go of it, and so of the others.
+        if let Some(Stand::Queued { notes: gone, .. }) = self.nodes.get(node).copied() {
+            for stand in &mut self.nodes {
+                if let Stand::Queued { notes, .. } = stand
+                    && notes.holder() == gone.holder()
+                {
+                    *notes = notes.without_holder();
+                }
+            }
+        }
         self.granted(node, sent, number);
         true
     }
@@ -276,11 +297,17 @@ impl Candidacy {
     }
 
     /// The token is being released on all nodes, and requests from now on carry another one. What nodes say to any
-    /// request before is not to be taken in any more.
-    pub fn start_over(&mut self) {
+    /// request before is not to be taken in any more. Returns which nodes to ask: those whose records are given back
+    /// to a holder are left to it, until all are asked again.
+    #[must_use = "the others are to be asked"]
+    pub fn start_over(&mut self) -> NodeSet {
+        if !self.has_open_offer() {
+            self.spared = self.spared.union(self.granted_nodes());
+        }
         self.nodes.fill(Stand::Unknown);
         self.pending = NodeSet::EMPTY;
         self.grants = None;
+        NodeSet::first(self.nodes.len()).without(self.spared)
     }
 
     /// `node` has answered, or is not waited for any longer.
@@ -318,7 +345,8 @@ impl Candidacy {
     /// its validity left.
     #[must_use]
     pub fn step(&self, terms: &Terms, least: Duration, now: Moment) -> Step {
-        if let Some(sent) = self.majority_since() {
+        let open = self.has_open_offer();
+        if let Some(sent) = self.majority_since().filter(|_| !open) {
             let valid_until = terms.valid_until(sent);
             // One that is about to end would be lost before it is of use: renew it first, unless
             // that was just tried.
@@ -335,9 +363,12 @@ impl Candidacy {
         if !self.pending.is_empty() {
             return Step::Pending;
         }
+        if open {
+            return Step::GiveBack;
+        }
         let granted = self.granted_nodes();
         if !granted.is_empty() && self.is_taken(now) {
-            return Step::GiveBack(granted);
+            return Step::GiveBack;
         }
         let below = self.below();
         if !below.is_empty() {
@@ -394,17 +425,19 @@ impl Candidacy {
         since.get(self.quorum().enough() - 1).copied()
     }
 
-    /// The nodes on whose grants a lock is won that lasts for as long as `step` said.
+    /// The nodes on whose grants a lock is won that lasts for as long as `step` said. Others may have granted it for a
+    /// shorter time.
     #[must_use]
-    pub fn backing(&self) -> NodeSet {
-        let Some(since) = self.majority_since() else { return NodeSet::EMPTY };
-        let mut backing = NodeSet::EMPTY;
+    pub fn backing(&self) -> Backing {
+        let Some(since) = self.majority_since() else { return Backing::default() };
+        let mut sure = NodeSet::EMPTY;
         for node in 0..self.nodes.len() {
             if self.grant(node).is_some_and(|grant| grant.since >= since) {
-                backing.insert(node);
+                sure.insert(node);
             }
         }
-        backing
+        let perhaps = self.granted_nodes().without(sure);
+        Backing { sure, perhaps }
     }
 
     fn holder_number(&self) -> Number {
@@ -449,7 +482,8 @@ impl Candidacy {
 fn grants(grants: &mut Option<Box<Grants>>, nodes: usize) -> &mut Grants {
     grants.get_or_insert_with(|| {
         let never = Moment::default();
-        let grant = Grant { since: never, number: 0, yielded_at: never, void_before: never };
+        let grant =
+            Grant { since: never, number: 0, yielded_at: never, open: 0, void_before: never };
         Box::new(Grants {
             nodes: repeat_n(grant, nodes).collect(),
             yielded: false,

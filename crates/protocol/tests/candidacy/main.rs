@@ -47,6 +47,7 @@ fn every_mistake_is_found() {
         (Mistake::FromReceipt, 100),
         (Mistake::FromLatestRequest, 100),
         (Mistake::FromBeforeYield, 1_500),
+        (Mistake::OpenOffer, 20_000),
     ] {
         let found = (0..worlds).any(|seed| {
             let (_, violation) = live(seed, mistake);

@@ -38,7 +38,7 @@ pub(crate) enum Number {
     Agreed(u64),
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     Done,
     Refused,

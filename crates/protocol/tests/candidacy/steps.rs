@@ -3,7 +3,9 @@
 use std::num::NonZero;
 use std::time::Duration;
 
-use quorlock_protocol::{Candidacy, Drift, Moment, NodeSet, Number, Queueing, Quorum, Step, Terms};
+use quorlock_protocol::{
+    Backing, Candidacy, Drift, Moment, NodeSet, Number, Queueing, Quorum, Step, Terms,
+};
 
 /// Of which 90 s are believed.
 const TERMS: Terms = Terms {
@@ -42,15 +44,28 @@ fn won(sent: u64) -> Step {
 struct Candidate {
     rules: Candidacy,
     nodes: usize,
+    /// Which nodes were offered what they had granted, and when.
+    offers: Vec<(NodeSet, u64)>,
 }
 
 impl Candidate {
     fn of(nodes: usize) -> Self {
-        Self { rules: Candidacy::new(Quorum::of(nodes).expect("a few nodes")), nodes }
+        let rules = Candidacy::new(Quorum::of(nodes).expect("a few nodes"));
+        Self { rules, nodes, offers: Vec::new() }
     }
 
     fn ask(&mut self, nodes: NodeSet, yielding: bool, second: u64) {
         assert_eq!(self.rules.ask(nodes, yielding, at(second)), at(second));
+        if yielding {
+            self.offers.push((nodes, second));
+        }
+    }
+
+    fn answered(&mut self, node: usize, sent: u64) {
+        self.rules.answered(node);
+        if self.offers.iter().any(|(nodes, at)| nodes.contains(node) && *at == sent) {
+            self.rules.offer_answered(node);
+        }
     }
 
     fn ask_all(&mut self, second: u64) {
@@ -58,12 +73,12 @@ impl Candidate {
     }
 
     fn done(&mut self, node: usize, sent: u64) {
-        self.rules.answered(node);
+        self.answered(node, sent);
         self.rules.granted(node, at(sent), 1);
     }
 
     fn queued_at(&mut self, node: usize, sent: u64, number: u64, free_at: u64) {
-        self.rules.answered(node);
+        self.answered(node, sent);
         let queueing = Queueing { number, free_at: Some(at(free_at)), told: true, holder: None };
         self.rules.queued(node, at(sent), queueing);
     }
@@ -102,13 +117,13 @@ fn the_lease_counts_from_the_oldest_request_of_the_best_majority() {
         candidate.done(node, 10 + sent);
     }
     assert_eq!(candidate.step(20), won(15));
-    assert_eq!(candidate.rules.backing(), set(&[3, 0, 2]), "the others may end before that");
+    assert_eq!(candidate.rules.backing().sure, set(&[3, 0, 2]), "the others may end before that");
     // An earlier request changes nothing, a later one does.
     candidate.rules.granted(3, at(11), 1);
     assert_eq!(candidate.step(20), won(15));
     candidate.rules.granted(1, at(18), 1);
     assert_eq!(candidate.step(20), won(17));
-    assert_eq!(candidate.rules.backing(), set(&[0, 2, 1]));
+    assert_eq!(candidate.rules.backing().sure, set(&[0, 2, 1]));
 }
 
 #[test]
@@ -120,7 +135,7 @@ fn those_that_another_has_are_counted_and_stand_behind_nothing() {
     candidate.queued(2, 0);
     candidate.done(1, 0);
     assert_eq!((candidate.rules.refusals(), candidate.rules.votes()), (2, 1));
-    assert_eq!(candidate.rules.backing(), NodeSet::EMPTY, "no majority");
+    assert_eq!(candidate.rules.backing(), Backing::default(), "no majority");
 }
 
 #[test]
@@ -152,6 +167,7 @@ fn a_message_from_before_an_offer_does_not_count() {
     candidate.done(0, 1);
     (1..3).for_each(|node| candidate.queued(node, 1));
     candidate.ask(set(&[0]), true, 5);
+    candidate.queued(0, 5);
     assert!(!candidate.rules.told(0, at(1), 1));
     assert_eq!(candidate.rules.votes(), 0);
     assert!(candidate.rules.told(0, at(5), 1), "it has come back");
@@ -191,7 +207,7 @@ fn what_is_about_to_end_is_renewed_first_and_once() {
     candidate.ask(set(&[0, 1]), true, 90);
     candidate.done(0, 90);
     candidate.rules.missed(1);
-    assert_eq!(candidate.step(91), Step::Until(after_offer(90, 64)));
+    assert_eq!(candidate.step(91), Step::GiveBack, "nobody knows who has it there");
 }
 
 #[test]
@@ -206,6 +222,8 @@ fn nothing_is_asked_without_end_when_nobody_answers() {
         asked += 1;
         assert!(asked <= 2);
     }
+    assert_eq!(candidate.step(200), Step::GiveBack);
+    assert_eq!(candidate.rules.start_over(), all(3));
     assert_eq!(candidate.step(200), Step::Unreachable);
 }
 
@@ -304,7 +322,7 @@ fn word_of_grants_from_before_an_offer_is_void() {
         candidate.rules.granted(0, at(4), 1);
         assert_eq!(candidate.rules.votes(), 1);
         // What has seen the offer counts: nobody took it, or has given it back.
-        candidate.rules.granted(0, at(5), 1);
+        candidate.done(0, 5);
         assert_eq!(candidate.rules.votes(), 2);
     }
 }
@@ -316,6 +334,7 @@ fn what_was_asked_at_the_same_moment_as_an_offer_is_told_from_it() {
     (0..3).for_each(|node| candidate.rules.answered(node));
     let offered = candidate.rules.ask(set(&[0]), true, at(7));
     assert!(asked < offered && offered < at(7).after(Duration::from_nanos(2)));
+    candidate.rules.offer_answered(0);
     candidate.rules.granted(0, asked, 1);
     assert_eq!(candidate.rules.votes(), 0);
     candidate.rules.granted(0, offered, 1);
@@ -429,8 +448,8 @@ fn what_a_holder_needs_is_given_back() {
         candidate
     };
     let mut candidate = asked([7, 7]);
-    assert_eq!(candidate.step(2), Step::GiveBack(set(&[0])));
-    candidate.rules.start_over();
+    assert_eq!(candidate.step(2), Step::GiveBack);
+    assert_eq!(candidate.rules.start_over(), set(&[1, 2]));
     assert_eq!((candidate.rules.votes(), candidate.rules.refusals()), (0, 0));
     assert_eq!(candidate.rules.number(), Some(NUMBER), "its place in the queues is the same");
     assert_eq!(candidate.step(2), Step::Unreachable, "nothing is known of the new token");
@@ -445,12 +464,40 @@ fn what_a_holder_needs_is_given_back() {
         named(&mut candidate, node, 4, 7);
     }
     candidate.done(0, 4);
-    assert_eq!(candidate.step(5), Step::GiveBack(set(&[0])));
+    assert_eq!(candidate.step(5), Step::GiveBack);
     // Whoever holds it by one node each has not the lock: then it is offered to who stands before us.
     assert_eq!(asked([7, 8]).step(2), yields(set(&[0])));
     assert_eq!(asked([0, 0]).step(2), yields(set(&[0])), "nobody knows who");
     // What is over is nobody's.
     assert_eq!(asked([7, 7]).step(61), yields(set(&[0])));
+}
+
+/// Two nodes are free beside a holder of three: neither is asked again for the sake of the other.
+#[test]
+fn what_was_given_back_is_not_asked_for_again_before_all_are() {
+    let mut candidate = Candidate::of(5);
+    let named = |candidate: &mut Candidate, node, sent| {
+        candidate.answered(node, sent);
+        let (number, free_at, holder) = (NUMBER, Some(at(60)), NonZero::new(7));
+        let queueing = Queueing { number, free_at, told: true, holder };
+        candidate.rules.queued(node, at(sent), queueing);
+    };
+    candidate.ask_all(1);
+    (2..5).for_each(|node| named(&mut candidate, node, 1));
+    candidate.done(0, 1);
+    candidate.rules.missed(1);
+    assert_eq!(candidate.step(1), Step::GiveBack);
+    assert_eq!(candidate.rules.start_over(), set(&[1, 2, 3, 4]));
+    candidate.ask(set(&[1, 2, 3, 4]), false, 2);
+    (2..5).for_each(|node| named(&mut candidate, node, 2));
+    candidate.done(1, 2);
+    assert_eq!(candidate.step(2), Step::GiveBack);
+    assert_eq!(candidate.rules.start_over(), set(&[2, 3, 4]));
+    candidate.ask_all(3);
+    (2..5).for_each(|node| named(&mut candidate, node, 3));
+    candidate.done(0, 3);
+    candidate.rules.missed(1);
+    assert_eq!(candidate.rules.start_over(), set(&[1, 2, 3, 4]), "all were asked since");
 }
 
 /// Word of a release comes from one node after the other.
@@ -469,4 +516,49 @@ fn what_a_holder_has_let_go_of_is_not_given_back() {
     assert!(!candidate.rules.is_taken(at(2)), "it was released there");
     assert!(candidate.rules.told(1, at(1), 1) && candidate.rules.told(2, at(1), 1));
     assert_eq!(candidate.step(3), won(1));
+}
+
+/// A server that forgot its scripts runs an offer behind what was sent later, and a connection that broke may run it at
+/// any time.
+#[test]
+fn what_an_open_offer_may_give_away_does_not_count() {
+    let mut candidate = Candidate::of(3);
+    candidate.ask_all(1);
+    candidate.done(0, 1);
+    (1..3).for_each(|node| candidate.queued(node, 1));
+    assert_eq!(candidate.step(2), yields(set(&[0])));
+    candidate.ask(set(&[0]), true, 2);
+    candidate.ask_all(3);
+    candidate.done(0, 3);
+    assert!(!candidate.rules.told(0, at(3), 1), "nor does a message");
+    assert_eq!(candidate.rules.votes(), 0);
+    assert!(candidate.rules.told(2, at(3), 1) && candidate.rules.told(1, at(3), 1));
+    assert_eq!(candidate.step(4), Step::Pending, "it would be won but for the offer");
+    (1..3).for_each(|node| candidate.done(node, 3));
+    let mut lost = Candidate { rules: candidate.rules.clone(), nodes: 3, offers: Vec::new() };
+    assert_eq!(lost.step(4), Step::GiveBack, "its answer does not come");
+    assert_eq!(lost.rules.start_over(), all(3));
+    lost.ask_all(5);
+    (0..2).for_each(|node| lost.done(node, 5));
+    assert_eq!(lost.step(6), won(5), "with another token");
+    candidate.queued(0, 2);
+    assert_eq!(candidate.step(4), won(3));
+    let backing = Backing::of(set(&[1, 2]));
+    assert_eq!(candidate.rules.backing(), backing);
+}
+
+#[test]
+fn two_offers_have_two_answers() {
+    let mut candidate = Candidate::of(3);
+    candidate.ask_all(1);
+    candidate.done(0, 1);
+    (1..3).for_each(|node| candidate.queued(node, 1));
+    candidate.ask(set(&[0]), true, 2);
+    candidate.ask(set(&[0]), true, 3);
+    candidate.done(0, 3);
+    assert_eq!(candidate.rules.votes(), 0, "the first may come behind it");
+    candidate.done(0, 2);
+    candidate.ask_all(4);
+    candidate.done(0, 4);
+    assert_eq!(candidate.rules.votes(), 1);
 }

@@ -14,8 +14,8 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use quorlock_protocol::{
-    Acquire, AcquireOutcome, Candidacy, Drift, Extend, ExtendOutcome, Lease, LeaseState, Moment,
-    NodeSet, Queueing, Quorum, Step, Terms, Vote,
+    Acquire, AcquireOutcome, Backing, Candidacy, Drift, Extend, ExtendOutcome, Lease, LeaseState,
+    Moment, NodeSet, Queueing, Quorum, Step, Terms, Vote,
 };
 
 use crate::node::{Answer, Node, Number, Place, Token, Verb, Word};
@@ -48,6 +48,8 @@ pub(crate) enum Mistake {
     FromReceipt,
     /// Word of grants counts though the record was offered to others since.
     FromBeforeYield,
+    /// What a node has kept counts though an offer to it is open.
+    OpenOffer,
     /// The lease counts from the latest request, whether or not the node has seen it.
     FromLatestRequest,
     /// A release drops whatever record is there.
@@ -120,6 +122,8 @@ struct Call {
 #[derive(Debug, Clone, Copy)]
 enum Message {
     Answer(usize, Answer),
+    /// The server has forgotten its scripts, and has not run it.
+    Forgot(usize),
     Word(Word),
 }
 
@@ -158,6 +162,8 @@ struct Standing {
     soon: Option<Moment>,
     /// When each node's record was last offered to others, and when it was last asked for anything.
     yielded_at: Vec<Moment>,
+    /// What was offered, and not answered yet.
+    offers: Vec<(usize, Moment)>,
     asked_at: Vec<Moment>,
     since: u64,
 }
@@ -382,22 +388,44 @@ impl World {
             }
             return;
         }
-        way.requests.push_back(id);
-        way.waiting.push_back(id);
-        let connection = way.connection;
-        let arrival = self.now + self.delay();
-        let way = &mut self.ways[client][node];
-        way.last_arrival = way.last_arrival.max(arrival);
-        let arrival = way.last_arrival;
-        self.at(arrival, Event::Arrive { client, node, connection });
+        self.set_out(id);
         let clock = self.clients[client].clock;
         let limit = clock.when(sent.after(LIMIT).as_nanos());
         self.at(limit, Event::Overdue { client, call: id });
     }
 
+    fn set_out(&mut self, id: usize) {
+        let Call { client, node, .. } = self.calls[id];
+        let arrival = self.now + self.delay();
+        let way = &mut self.ways[client][node];
+        way.requests.push_back(id);
+        way.waiting.push_back(id);
+        way.last_arrival = way.last_arrival.max(arrival);
+        let (arrival, connection) = (way.last_arrival, way.connection);
+        self.at(arrival, Event::Arrive { client, node, connection });
+    }
+
+    /// Sends a request again, behind those that were sent since, unless one of them takes back what it asks for.
+    fn set_out_again(&mut self, id: usize) {
+        let Call { client, node, token, .. } = self.calls[id];
+        let way = &mut self.ways[client][node];
+        way.waiting.retain(|other| *other != id);
+        let releases = |other: &usize| {
+            let Call { token: of, verb, .. } = self.calls[*other];
+            of == token && matches!(verb, Verb::Release)
+        };
+        if way.waiting.iter().any(releases) {
+            return self.answered(id, Answer::Failed);
+        }
+        self.set_out(id);
+    }
+
     fn arrive(&mut self, client: usize, node: usize) {
         let Some(id) = self.ways[client][node].requests.pop_front() else { return };
         let call = self.calls[id];
+        if self.now < CALM && matches!(call.verb, Verb::Wait { .. }) && self.dice.in_a_hundred(3) {
+            return self.send(client, node, Message::Forgot(id));
+        }
         let mut words = Vec::new();
         let ways = &self.ways;
         let hears = |client: usize| !ways[client][node].deaf;
@@ -429,6 +457,7 @@ impl World {
                 self.ways[client][node].waiting.retain(|other| *other != id);
                 self.answered(id, answer);
             }
+            Some(Message::Forgot(id)) => self.set_out_again(id),
             Some(Message::Word(word)) => self.told(client, node, word),
         }
     }
@@ -574,6 +603,7 @@ impl World {
                     asking: false,
                     soon: None,
                     yielded_at: vec![Moment::default(); self.nodes.len()],
+                    offers: Vec::new(),
                     asked_at: vec![Moment::default(); self.nodes.len()],
                     since: self.now,
                 }));
@@ -646,7 +676,8 @@ impl World {
         if *mine != token || matches!(lease.state(now), LeaseState::Lost(_)) {
             return;
         }
-        rounds.push((now, Extend::new(self.quorum, &TERMS, now, lease.valid_until())));
+        let backing = Backing::unknown(self.quorum);
+        rounds.push((now, Extend::new(self.quorum, &TERMS, now, lease.valid_until(), backing)));
         for node in 0..self.nodes.len() {
             self.submit(client, node, token, Verb::Extend { ttl: TTL }, now);
         }
@@ -708,7 +739,7 @@ impl World {
         };
         let sent = Moment::from_nanos(word.sent);
         let sent = match mistake {
-            Mistake::Nothing | Mistake::ReleaseOfAny => sent,
+            Mistake::Nothing | Mistake::ReleaseOfAny | Mistake::OpenOffer => sent,
             Mistake::FromReceipt => now,
             Mistake::FromBeforeYield => sent.max(standing.yielded_at[node]),
             Mistake::FromLatestRequest => sent.max(standing.asked_at[node]),
@@ -773,9 +804,15 @@ impl World {
                 standing.asked_at[node] = sent;
                 if yielding {
                     standing.yielded_at[node] = sent;
+                    standing.offers.push((node, sent));
                 }
             }
             self.submit(client, node, token, Verb::Wait { place, number, yielding }, sent);
+        }
+        if matches!(self.mistake, Mistake::OpenOffer | Mistake::FromBeforeYield)
+            && let Some(standing) = self.standing(client)
+        {
+            standing.offers.drain(..).for_each(|(node, _)| standing.rules.offer_answered(node));
         }
         self.tale.asked += nodes.len();
         self.tale.yields += usize::from(yielding);
@@ -789,6 +826,11 @@ impl World {
         let (now, mistake) = (self.local(client), self.mistake);
         let Some(standing) = self.standing(client) else { return };
         standing.rules.answered(node);
+        let offer = standing.offers.iter().position(|offer| *offer == (node, sent));
+        if let Some(offer) = offer.filter(|_| answer != Answer::Failed) {
+            standing.offers.remove(offer);
+            standing.rules.offer_answered(node);
+        }
         match answer {
             Answer::Done if mistake == Mistake::FromBeforeYield => {
                 standing.rules.granted(node, sent.max(standing.yielded_at[node]), 1);
@@ -826,15 +868,15 @@ impl World {
                     };
                     return self.after(dawdle, Event::Come { client, token });
                 }
-                Step::GiveBack(nodes) => {
-                    standing.rules.start_over();
+                Step::GiveBack => {
+                    let others = standing.rules.start_over();
+                    standing.offers.clear();
                     let sent = self.local(client);
                     self.new_token(client);
                     for node in 0..self.nodes.len() {
                         self.submit(client, node, token, Verb::Release, sent);
                     }
                     self.tale.given_back += 1;
-                    let others = NodeSet::first(self.nodes.len()).without(nodes);
                     if !self.ask(client, others, false) {
                         return;
                     }
