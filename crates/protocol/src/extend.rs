@@ -1,15 +1,23 @@
 //! The round that makes a lease last longer.
 
-use crate::{Moment, Quorum, Tally, Terms, Vote};
+use crate::{Backing, Moment, NodeSet, Quorum, Tally, Terms, Vote};
 
 /// One attempt to extend a lease on all nodes.
 ///
 /// It counts only if enough nodes extended the record *before the old deadline*: after it somebody
 /// else may have held the name in between. A round that fails takes nothing away: the lease is
 /// valid until its old deadline, as before.
+///
+/// # A lock that was taken away is not won back
+///
+/// The nodes that the lease stands on have the record, unless somebody who may do so has taken it away: by force, or
+/// with the token. From then on others may have had the lock, on that node and on those that are won back. So a node
+/// that is won back counts only once all those have spoken that the lease stands on, and none of them has
+/// said no. If one has, and too few are left of those that have had the record all the time, the lease is lost.
 #[derive(Debug, Clone)]
 pub struct Extend {
     tally: Tally,
+    backing: Backing,
     old_deadline: Moment,
     new_deadline: Moment,
     outcome: Option<ExtendOutcome>,
@@ -23,7 +31,8 @@ pub enum ExtendOutcome {
         /// The new end of the validity, never earlier than the old one.
         valid_until: Moment,
     },
-    /// A majority says the record is not ours, or the old deadline has passed. Final.
+    /// So many nodes say that the record is not ours that it cannot be extended any more, or the old deadline has
+    /// passed. Final.
     Lost,
     /// The clocks of a majority are too far from ours: nobody knows how long this machine was not
     /// there, so the lease is lost. Final.
@@ -35,15 +44,27 @@ pub enum ExtendOutcome {
 
 impl Extend {
     /// An extension whose first byte left after `sent`, of a lease that is valid until
-    /// `old_deadline`.
+    /// `old_deadline` and stands on `backing`.
     #[must_use]
-    pub fn new(quorum: Quorum, terms: &Terms, sent: Moment, old_deadline: Moment) -> Self {
+    pub fn new(
+        quorum: Quorum,
+        terms: &Terms,
+        sent: Moment,
+        old_deadline: Moment,
+        backing: Backing,
+    ) -> Self {
         Self {
             tally: Tally::new(quorum),
+            backing,
             old_deadline,
             new_deadline: terms.valid_until(sent).max(old_deadline),
             outcome: None,
         }
+    }
+
+    /// More nodes have been heard that the lease stands on.
+    pub const fn stands_on(&mut self, nodes: NodeSet) {
+        self.backing.sure = self.backing.sure.union(nodes);
     }
 
     /// Another extension of the same lease was confirmed in the meantime: what counts for this one
@@ -61,13 +82,13 @@ impl Extend {
         let quorum = self.tally.quorum();
         let decided = if now >= self.old_deadline {
             ExtendOutcome::Lost
-        } else if self.tally.enough_yes() {
+        } else if self.counted().len() >= quorum.enough() {
             ExtendOutcome::Renewed { valid_until: self.new_deadline }
-        } else if self.tally.no().len() >= quorum.enough() {
+        } else if self.is_refused() {
             ExtendOutcome::Lost
         } else if self.tally.apart().len() >= quorum.enough() {
             ExtendOutcome::Apart
-        } else if self.tally.too_many_others() {
+        } else if self.tally.too_many_others() || self.tally.all_heard() {
             ExtendOutcome::Unknown
         } else {
             return None;
@@ -77,6 +98,23 @@ impl Extend {
         }
         self.outcome = Some(decided);
         self.outcome
+    }
+
+    /// The nodes that have extended it, as far as they count.
+    fn counted(&self) -> NodeSet {
+        let heard = self.tally.heard().without(self.tally.no());
+        let yes = self.tally.yes();
+        let won_back = yes.without(self.backing.all());
+        if self.backing.sure.without(heard).is_empty() { yes } else { yes.without(won_back) }
+    }
+
+    /// Whether so many nodes say that the record is not ours that it cannot be extended any more.
+    #[must_use]
+    pub const fn is_refused(&self) -> bool {
+        let (enough, no) = (self.tally.quorum().enough(), self.tally.no());
+        let Backing { sure, .. } = self.backing;
+        let taken_away = sure.without(no).len() < sure.len();
+        no.len() >= enough || taken_away && self.backing.all().without(no).len() < enough
     }
 
     /// How it ended, if it has.

@@ -120,7 +120,9 @@ impl Tally {
         self.yes.union(self.no).union(self.apart).union(self.not_sent).union(self.unknown)
     }
 
-    const fn heard(&self) -> NodeSet {
+    /// The nodes that have spoken, be it by their silence.
+    #[must_use]
+    pub const fn heard(&self) -> NodeSet {
         self.definite().union(self.silent)
     }
 }

@@ -7,13 +7,17 @@ use crate::Moment;
 /// So many calls are on their way to a node at once that each is answered within `target`, as far as that depends on
 /// the others before it. The rest waits in the client, where it grows no older.
 ///
-/// What a call takes beyond the shortest that any has taken is what it has waited for others. A node that has become
-/// slow gets half as many, and one that is fast again a few more with each reply.
+/// What a call takes beyond the shortest that any has taken of late is what it has waited for others. A node that has
+/// become slow gets half as many, and one that is fast again a few more with each reply. One that is farther away than it
+/// was is slow for a while, and then not any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     target: Duration,
     calls: usize,
+    /// The shortest since `since`, and in the time before that.
     shortest: Duration,
+    before: Duration,
+    since: Moment,
     narrowed: Moment,
 }
 
@@ -21,15 +25,23 @@ impl Window {
     /// The widest.
     pub const MOST: usize = 512;
     /// The narrowest: what a node is slow for is not always that it has much to do.
-    pub const LEAST: usize = 128;
+    pub const LEAST: usize = 32;
+    /// So long the shortest is remembered at the least, and twice as long at the most.
+    const REMEMBERED: Duration = Duration::from_secs(10);
     /// What is added to it at a time.
     const STEP: usize = 16;
 
     /// A wide one.
     #[must_use]
     pub const fn new(target: Duration) -> Self {
-        let (calls, narrowed) = (Self::MOST, Moment::from_nanos(0));
-        Self { target, calls, shortest: Duration::MAX, narrowed }
+        let (shortest, since) = (Duration::MAX, Moment::from_nanos(0));
+        Self { target, calls: Self::MOST, shortest, before: shortest, since, narrowed: since }
+    }
+
+    /// The same for another connection, of which nothing is known.
+    #[must_use]
+    pub const fn anew(&self) -> Self {
+        Self::new(self.target)
     }
 
     /// How many.
@@ -41,8 +53,11 @@ impl Window {
     /// A reply came at `now` to what was sent at `sent`.
     pub fn answered(&mut self, sent: Moment, now: Moment) {
         let took = now.since(sent);
+        if now.since(self.since) >= Self::REMEMBERED {
+            (self.before, self.shortest, self.since) = (self.shortest, took, now);
+        }
         self.shortest = self.shortest.min(took);
-        let waited = took.saturating_sub(self.shortest);
+        let waited = took.saturating_sub(self.shortest.min(self.before));
         if waited <= self.target / 2 {
             self.calls = (self.calls + Self::STEP).min(Self::MOST);
         } else if waited > self.target && sent >= self.narrowed {
@@ -77,10 +92,26 @@ mod tests {
         assert_eq!(window.calls(), Window::LEAST);
         window.answered(at(3_000), at(3_050));
         assert_eq!(window.calls(), Window::LEAST, "neither slow nor fast");
-        for sent in 4_000..4_100 {
+        for sent in 4_000..4_200 {
             window.answered(at(sent), at(sent + 30));
         }
         assert_eq!(window.calls(), Window::MOST);
+    }
+
+    /// As after a change of the route: neither for ever, nor at once.
+    #[test]
+    fn a_node_that_is_farther_away_than_it_was_is_slow_for_a_while() {
+        let mut window = Window::new(TARGET);
+        window.answered(at(0), at(1));
+        let mut widest = Vec::new();
+        for second in 1..30 {
+            for sent in (second * 1_000..(second + 1) * 1_000).step_by(20) {
+                window.answered(at(sent), at(sent + 120));
+            }
+            widest.push(window.calls());
+        }
+        assert_eq!((widest[4], widest[8]), (Window::LEAST, Window::LEAST));
+        assert_eq!(widest[28], Window::MOST);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use quorlock_protocol::{
-    Acquire, AcquireOutcome, Defeat, Drift, Extend, ExtendOutcome, Moment, Number, Quorum, Release,
-    ReleaseOutcome, Terms, Vote,
+    Acquire, AcquireOutcome, Backing, Defeat, Drift, Extend, ExtendOutcome, Moment, NodeSet,
+    Number, Quorum, Release, ReleaseOutcome, Terms, Vote,
 };
 
 /// A vote, the node it comes from, and how long after the sending it arrives.
@@ -144,29 +144,48 @@ proptest! {
         (nodes, ballots) in (1..=9usize).prop_flat_map(|n| (Just(n), ballots(n))),
         ttl_ms in 10..200u64,
         old_ms in 0..200u64,
+        stands_on in proptest::collection::vec(0..3u8, 9),
     ) {
         let quorum = Quorum::of(nodes).unwrap();
         let old = at(old_ms);
-        let mut round = Extend::new(quorum, &terms(ttl_ms), SENT, old);
+        let set = |stands: u8| {
+            let mut set = NodeSet::EMPTY;
+            (0..nodes).filter(|node| stands_on[*node] == stands).for_each(|node| set.insert(node));
+            set
+        };
+        let backing = Backing { sure: set(1), perhaps: set(2) };
+        let mut round = Extend::new(quorum, &terms(ttl_ms), SENT, old, backing);
         let mut last = None;
         for (index, &(node, vote, at_ms)) in ballots.iter().enumerate() {
             let now = at(at_ms);
             let words = words(nodes, &ballots[..=index]);
             let (yes, no) = (count(&words, Vote::Yes), count(&words, Vote::No));
             let apart = count(&words, Vote::Apart);
+            let those = |set: NodeSet, vote: Option<Vote>| {
+                (0..nodes).filter(|node| set.contains(*node) && words[*node] == vote).count()
+            };
+            let taken_away = those(backing.sure, Some(Vote::No)) > 0;
+            let unheard = those(backing.sure, None) > 0;
+            let kept = those(backing.all(), Some(Vote::Yes));
+            let left = backing.all().len() - those(backing.all(), Some(Vote::No));
+            let refused = no >= quorum.enough() || taken_away && left < quorum.enough();
             let outcome = round.vote(node, vote, now);
             match outcome {
                 Some(ExtendOutcome::Renewed { valid_until }) => {
                     prop_assert!(now < old && yes >= quorum.enough());
+                    let won_back = kept < quorum.enough();
+                    prop_assert!(!won_back || !taken_away && !unheard, "it was taken away");
                     prop_assert!(valid_until >= old);
                     prop_assert!(valid_until <= terms(ttl_ms).valid_until(SENT).max(old));
                 }
-                Some(ExtendOutcome::Lost) => prop_assert!(now >= old || no >= quorum.enough()),
+                Some(ExtendOutcome::Lost) => prop_assert!(now >= old || refused),
                 Some(ExtendOutcome::Apart) => prop_assert!(apart >= quorum.enough()),
                 Some(ExtendOutcome::Unknown) => {
                     prop_assert!(apart < quorum.enough());
-                    prop_assert!(now < old && no < quorum.enough() && yes < quorum.enough());
-                    prop_assert!(others(&words) > nodes - quorum.enough());
+                    prop_assert!(now < old && !refused);
+                    prop_assert!(yes < quorum.enough() || taken_away);
+                    let all_heard = words.iter().all(Option::is_some);
+                    prop_assert!(others(&words) > nodes - quorum.enough() || all_heard);
                 }
                 None => {}
             }
@@ -180,10 +199,38 @@ proptest! {
         }
     }
 
+    /// Three nodes, and a lease that stands on the first two: somebody has taken the second one away.
+    #[test]
+    fn a_lock_that_was_taken_away_is_not_won_back(order in Just([0, 1, 2]).prop_shuffle()) {
+        let quorum = Quorum::of(3).unwrap();
+        let with = |second: Vote| {
+            let backing = Backing::of(NodeSet::first(2));
+            let mut round = Extend::new(quorum, &terms(100), SENT, at(80), backing);
+            for node in order {
+                round.vote(node, [Vote::Yes, second, Vote::Yes][node], at(10));
+            }
+            round.outcome()
+        };
+        prop_assert_eq!(with(Vote::No), Some(ExtendOutcome::Lost));
+        let mut third = NodeSet::EMPTY;
+        third.insert(2);
+        let backing = Backing { sure: NodeSet::first(2), perhaps: third };
+        let mut kept = Extend::new(quorum, &terms(100), SENT, at(80), backing);
+        for node in order {
+            kept.vote(node, [Vote::Yes, Vote::No, Vote::Yes][node], at(10));
+        }
+        let is_kept = matches!(kept.outcome(), Some(ExtendOutcome::Renewed { .. }));
+        prop_assert!(is_kept, "the third has had it all the time");
+        let renewed = Some(ExtendOutcome::Renewed { valid_until: terms(100).valid_until(SENT) });
+        for away in [Vote::Yes, Vote::Silent, Vote::NotSent, Vote::Unknown, Vote::Apart] {
+            prop_assert_eq!(with(away), renewed, "{:?}", away);
+        }
+    }
+
     #[test]
     fn a_late_answer_still_renews_in_time(nodes in 1..=9usize) {
         let quorum = Quorum::of(nodes).unwrap();
-        let mut round = Extend::new(quorum, &terms(100), SENT, at(80));
+        let mut round = Extend::new(quorum, &terms(100), SENT, at(80), Backing::unknown(quorum));
         for node in 0..nodes {
             round.vote(node, Vote::Silent, at(10));
         }
@@ -197,14 +244,14 @@ proptest! {
     #[test]
     fn late_answers_do_not_end_what_a_later_extension_has_renewed(nodes in 1..=9usize) {
         let quorum = Quorum::of(nodes).unwrap();
-        let mut round = Extend::new(quorum, &terms(100), SENT, at(80));
+        let mut round = Extend::new(quorum, &terms(100), SENT, at(80), Backing::unknown(quorum));
         for node in 0..nodes {
             round.vote(node, Vote::Silent, at(10));
         }
         round.outlived(at(150));
         let ends = (0..nodes).filter_map(|node| round.vote(node, Vote::Unknown, at(149))).count();
         prop_assert_eq!((ends, round.outcome()), (0, Some(ExtendOutcome::Unknown)));
-        let mut late = Extend::new(quorum, &terms(100), SENT, at(80));
+        let mut late = Extend::new(quorum, &terms(100), SENT, at(80), Backing::unknown(quorum));
         late.outlived(at(150));
         for node in 0..nodes {
             late.vote(node, Vote::Yes, at(149));

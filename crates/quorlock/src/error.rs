@@ -7,7 +7,7 @@ use crate::clocks;
 use crate::name::Name;
 use crate::node::{Failure, FailureKind, Holder};
 use crate::note::Note;
-use quorlock_protocol::{Cap, LossReason};
+use quorlock_protocol::{Cap, LossReason, Quorum};
 
 /// Why a lock was not taken, extended or released.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -188,6 +188,12 @@ impl NodeAnswers {
         let mut left: Vec<_> = self.kinds().filter_map(FailureKind::quarantine).collect();
         left.sort_unstable();
         left.get(missing.checked_sub(1)?).copied()
+    }
+
+    /// When a majority can vote at the earliest, see [`Quorum::votes_in`].
+    pub(crate) fn votes_in(&self, quorum: Quorum) -> Duration {
+        let mut left: Vec<_> = self.kinds().filter_map(FailureKind::quarantine).collect();
+        quorum.votes_in(&mut left)
     }
 
     /// How many cast no vote for a reason that does not pass by itself.

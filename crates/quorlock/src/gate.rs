@@ -3,59 +3,163 @@
 //! Whoever wants one of ten thousand names at the same moment waits here, and not in the lines of the nodes: a round
 //! is stamped when it begins, and what it wins counts from then. Extensions and releases do not pass here, so that
 //! locks which are held come before those that are wanted.
+//!
+//! A round that is decided begins the next one by itself. Whoever waits here need not be polled for it: a future that
+//! nobody looks at for a while keeps nobody else out.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
-
-use crate::runtime::BoxFuture;
+use crate::core::Core;
+use crate::drive::AcquireRound;
+use crate::locked::locked;
+use crate::name::Name;
+use crate::wish::Wish;
 
 /// So many rounds are undecided at the most. Each is one call to each node: what keeps a node busy, and what it
 /// answers within a fraction of the clock window.
 const ROUNDS: usize = 512;
 
 /// Lets in so many at once, and the others in the order of their coming.
-pub(crate) struct Gate(Arc<Semaphore>);
+pub(crate) struct Gate(Mutex<State>);
+
+struct State {
+    room: usize,
+    waiting: VecDeque<Arc<Admission>>,
+    /// Somebody is letting others in, and sees to all who can be.
+    busy: bool,
+}
 
 impl Default for Gate {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(ROUNDS)))
+        Self(Mutex::new(State { room: ROUNDS, waiting: VecDeque::new(), busy: false }))
     }
 }
 
 impl Gate {
-    /// Whether there is room at once, and nobody waits for it. Whoever gets in has to [`leave`](Self::leave).
-    pub(crate) fn enter(&self) -> bool {
-        self.0.try_acquire().map(SemaphorePermit::forget).is_ok()
+    /// Goes in if there is room at once and nobody waits for it: then it has to [`leave`](Self::leave) again. Otherwise
+    /// returns a place to wait at, for a round that asks for this.
+    pub(crate) fn enter(&self, name: &Name, wish: &Wish) -> Option<Arc<Admission>> {
+        let mut state = locked(&self.0);
+        if state.room > 0 && state.waiting.is_empty() {
+            state.room -= 1;
+            return None;
+        }
+        let stage = Mutex::new(Stage::Waiting(None));
+        let admission = Arc::new(Admission { name: name.clone(), wish: *wish, stage });
+        state.waiting.push_back(Arc::clone(&admission));
+        Some(admission)
     }
 
-    /// Waits for room.
-    pub(crate) fn wait(&self) -> Waiting {
-        Waiting(Box::pin(Arc::clone(&self.0).acquire_owned()))
+    /// Makes room for the next one, and begins its round.
+    pub(crate) fn leave(&self, core: &Arc<Core>) {
+        let mut state = locked(&self.0);
+        state.room += 1;
+        // A round may be decided while it begins: that must not go ever deeper.
+        if state.waiting.is_empty() || std::mem::replace(&mut state.busy, true) {
+            return;
+        }
+        drop(state);
+        let _busy = Busy(self);
+        while let Some(next) = self.next() {
+            if !next.begin(core) {
+                locked(&self.0).room += 1;
+            }
+        }
     }
 
-    /// Makes room for the next one.
-    pub(crate) fn leave(&self) {
-        self.0.add_permits(1);
+    /// The next one that there is room for.
+    fn next(&self) -> Option<Arc<Admission>> {
+        let mut state = locked(&self.0);
+        let next = (state.room > 0).then(|| state.waiting.pop_front()).flatten();
+        state.room -= usize::from(next.is_some());
+        if next.is_none() {
+            // Under the same mutex: whoever leaves from now on sees to it.
+            state.busy = false;
+            if state.waiting.is_empty() {
+                state.waiting.shrink_to(ROUNDS);
+            }
+        }
+        next
     }
 }
 
-/// A place before the gate. Dropped, it is left.
-pub(crate) struct Waiting(BoxFuture<'static, Result<OwnedSemaphorePermit, AcquireError>>);
+/// If somebody's waker panics, others see to those who wait.
+struct Busy<'a>(&'a Gate);
 
-impl Waiting {
-    /// Ready once it got in, and has to leave again. Not to be asked after that.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // Nobody closes the gate.
-        Pin::new(&mut self.0).poll(cx).map(|permit| permit.map_or((), OwnedSemaphorePermit::forget))
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            locked(&self.0.0).busy = false;
+        }
+    }
+}
+
+/// A place before the gate.
+pub(crate) struct Admission {
+    name: Name,
+    wish: Wish,
+    stage: Mutex<Stage>,
+}
+
+enum Stage {
+    Waiting(Option<Waker>),
+    Beginning(Option<Waker>),
+    Begun(Arc<AcquireRound>),
+    Left,
+}
+
+impl Admission {
+    /// Ready with its round once that has begun.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Arc<AcquireRound>> {
+        match &mut *locked(&self.stage) {
+            Stage::Begun(round) => return Poll::Ready(Arc::clone(round)),
+            Stage::Waiting(waker) | Stage::Beginning(waker) => *waker = Some(cx.waker().clone()),
+            Stage::Left => {}
+        }
+        Poll::Pending
+    }
+
+    /// Nobody wants it any more: leaves its round, if that has begun. Returns whether it has not, so that the place in
+    /// front is still to be passed on.
+    pub(crate) fn leave(&self) -> bool {
+        let stage = std::mem::replace(&mut *locked(&self.stage), Stage::Left);
+        if let Stage::Begun(round) = &stage {
+            round.leave();
+        }
+        matches!(stage, Stage::Waiting(_))
+    }
+
+    /// Begins its round; `false` if nobody wants it any more.
+    fn begin(&self, core: &Arc<Core>) -> bool {
+        {
+            let mut stage = locked(&self.stage);
+            let Stage::Waiting(waker) = &mut *stage else { return false };
+            *stage = Stage::Beginning(waker.take());
+        }
+        let round = AcquireRound::start(core, self.name.clone(), self.wish);
+        let mut stage = locked(&self.stage);
+        let Stage::Beginning(waker) = &mut *stage else {
+            // It has left this moment.
+            drop(stage);
+            round.leave();
+            return true;
+        };
+        let waker = waker.take();
+        *stage = Stage::Begun(round);
+        drop(stage);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
     }
 }
 
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("room", &self.0.available_permits()).finish_non_exhaustive()
+        let State { room, waiting, .. } = &*locked(&self.0);
+        f.debug_struct("Gate").field("room", room).field("waiting", &waiting.len()).finish()
     }
 }

@@ -14,7 +14,7 @@ use crate::drive::{
     AcquireRound, Candidacy, Claim, ConfirmRound, Defeated, ExtendRound, InspectRound, Status,
     hopeless,
 };
-use crate::gate::Waiting;
+use crate::gate::Admission;
 use crate::guard::Guard;
 use crate::line::{Entry, Seat, Turn};
 use crate::name::Name;
@@ -251,7 +251,7 @@ enum Stage {
     /// It does: making sure.
     Borrowing(Arc<Claim>, Arc<ExtendRound>),
     /// In front, until the nodes can be asked: many others are before it.
-    Admitting(Waiting),
+    Admitting(Arc<Admission>),
     /// In front, trying whether it is free.
     Asking(Arc<AcquireRound>),
     /// In front, and in the queues of the nodes.
@@ -277,16 +277,11 @@ impl Locking {
     }
 
     fn ask(&mut self) {
-        if self.lock.core.gate.enter() {
-            self.admitted();
-        } else {
-            self.stage = Stage::Admitting(self.lock.core.gate.wait());
-        }
-    }
-
-    fn admitted(&mut self) {
         if let Lock { core, name: Ok(name), wish, .. } = &self.lock {
-            self.stage = Stage::Asking(AcquireRound::start(core, name.clone(), *wish));
+            self.stage = match core.gate.enter(name, wish) {
+                None => Stage::Asking(AcquireRound::start(core, name.clone(), *wish)),
+                Some(admission) => Stage::Admitting(admission),
+            };
         }
     }
 
@@ -294,6 +289,20 @@ impl Locking {
         if let Lock { core, name: Ok(name), wish, .. } = &self.lock {
             self.stage = Stage::Standing(Candidacy::start(core, name.clone(), *wish));
         }
+    }
+
+    /// Holds what stands in front of the line already, unless its time is over; or once its number is sure.
+    fn win_in_front(&mut self, claim: Arc<Claim>) -> Option<Poll<Result<Guard, Error>>> {
+        if claim.to_confirm().is_some() {
+            return self.win(claim);
+        }
+        if !claim.is_in_line() {
+            // Nobody came for it in time.
+            self.stage = Stage::New;
+            claim.let_go();
+            return None;
+        }
+        Some(self.take(claim))
     }
 
     /// Holds what was won, once its number is sure.
@@ -304,8 +313,12 @@ impl Locking {
     }
 
     fn hold(&mut self, claim: Arc<Claim>) -> Poll<Result<Guard, Error>> {
-        self.stage = Stage::Over;
         self.lock.core.front_holds(&claim);
+        self.take(claim)
+    }
+
+    fn take(&mut self, claim: Arc<Claim>) -> Poll<Result<Guard, Error>> {
+        self.stage = Stage::Over;
         if let Some(note) = &self.lock.note {
             claim.set_note(&Note::new(note, self.lock.core.runtime.wall()));
             claim.describe();
@@ -349,11 +362,13 @@ impl Locking {
         let within = **self.lock.votes_within.as_ref().filter(|_| !self.lock.waits())?;
         let now = self.lock.core.runtime.now();
         let left = within.saturating_sub(now.since(self.began.unwrap_or(now)));
+        let soonest = match error {
+            Error::Quarantined { answers, .. } => answers.votes_in(self.lock.core.quorum),
+            _ => Duration::ZERO,
+        };
         let pause = match error {
-            Error::Quarantined { remaining, .. } if *remaining > left => return None,
-            Error::Quarantined { remaining, .. } if !remaining.is_zero() => {
-                rest_in_quarantine(*remaining)
-            }
+            Error::Quarantined { .. } if soonest > left => return None,
+            Error::Quarantined { .. } if !soonest.is_zero() => rest_in_quarantine(soonest),
             Error::NoQuorum { need, nodes, answers, .. } if nodes - answers.lasting() < *need => {
                 return None;
             }
@@ -387,24 +402,14 @@ impl Locking {
         let turn = match stage {
             Stage::New | Stage::GivingUp(..) | Stage::WithoutVotes(_) | Stage::Over => return,
             Stage::Seated(seat) => return core.get_up(name, &seat),
-            Stage::Recognizing(_) | Stage::Admitting(_) => Turn::Front(None),
+            Stage::Recognizing(_) => Turn::Front(None),
+            Stage::Admitting(admission) if admission.leave() => Turn::Front(None),
+            Stage::Admitting(_) => return,
             Stage::Borrowing(claim, _) => {
                 claim.give_back();
                 Turn::Front(None)
             }
-            Stage::Asking(round) => match round.abandon() {
-                None => Turn::Front(None),
-                // Nobody may have it before its number is sure.
-                Some(claim) if claim.to_confirm().is_some() => {
-                    claim.give_back();
-                    Turn::Front(None)
-                }
-                Some(claim) => {
-                    core.front_holds(&claim);
-                    claim.let_go();
-                    return;
-                }
-            },
+            Stage::Asking(round) => return round.leave(),
             Stage::Standing(candidacy) => Turn::Front(Some(candidacy)),
             Stage::Confirming(round) => {
                 round.claim().give_back();
@@ -586,9 +591,9 @@ impl Locking {
                     self.ask();
                 }
             },
-            Stage::Admitting(waiting) => {
-                if waiting.poll(cx).is_ready() {
-                    self.admitted();
+            Stage::Admitting(admission) => {
+                if let Poll::Ready(round) = admission.poll(cx) {
+                    self.stage = Stage::Asking(round);
                 } else if !waits || self.poll_patience(cx).is_pending() {
                     return Some(Poll::Pending);
                 } else {
@@ -596,7 +601,7 @@ impl Locking {
                 }
             }
             Stage::Asking(round) => match round.poll(cx) {
-                Poll::Ready(Ok(claim)) => return self.win(claim),
+                Poll::Ready(Ok(claim)) => return self.win_in_front(claim),
                 Poll::Ready(Err(defeated))
                     if self.late < MOST_LATE && defeated.is_late(core, &self.lock.wish) =>
                 {

@@ -87,6 +87,8 @@ async fn a_node_that_hangs_costs_none_of_ten_thousand() {
         servers[2].pause();
         burst(&locker, &servers[..2]).await;
         servers[2].resume();
+        // What it was asked before it was known to hang it has been told to release as well.
+        eventually("nothing is left there either", async || servers[2].kept() == 0).await;
     }
 }
 

@@ -7,17 +7,21 @@ use super::{Claim, Origin, ReleaseRound, Won, said::Said};
 use crate::Error;
 use crate::core::{Core, Stamp};
 use crate::error::NodeAnswers;
+use crate::line::Turn;
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Request, Round, Verb};
 use crate::token::Token;
 use crate::wish::Wish;
-use quorlock_protocol::{Acquire, AcquireOutcome, Defeat, Moment, Number, Proposal, Vote};
+use quorlock_protocol::{Acquire, AcquireOutcome, Backing, Defeat, Moment, Number, Proposal, Vote};
 
 /// One attempt, from the first byte sent to the claim that comes of it.
 ///
 /// An attempt that comes to nothing, or whose caller goes away, releases itself on all nodes at
 /// once: a request that seems lost may still run, and the release runs after it.
+///
+/// What is won stands in front of the line at once, though the caller may look for it late, or never: whoever sits
+/// behind waits no longer than for the end of its lease.
 #[derive(Debug)]
 pub(crate) struct AcquireRound {
     core: Arc<Core>,
@@ -36,6 +40,10 @@ struct State {
     said: Said,
     /// Not all nodes have been asked yet: a release now would overtake the requests to the rest.
     asking: bool,
+    /// What was won, once it stands in front of the line.
+    claim: Option<Arc<Claim>>,
+    /// The caller went away before that.
+    left: bool,
     waker: Option<Waker>,
 }
 
@@ -106,7 +114,8 @@ impl AcquireRound {
         let proposal = core.proposal(stamp.wall_us, most);
         let turns = proposal.map_or(most, |proposal| proposal.block);
         let round = Acquire::new(core.quorum, &core.terms(wish.ttl), since, wish.least);
-        let state = State { round, said: Said::default(), asking: true, waker: None };
+        let (said, claim, left, waker) = (Said::default(), None, false, None);
+        let state = State { round, said, asking: true, claim, left, waker };
         let core = Arc::clone(core);
         let round =
             Arc::new(Self { core, name, token, wish, stamp, proposal, turns, state: state.into() });
@@ -122,23 +131,19 @@ impl AcquireRound {
         round
     }
 
-    /// Ready once the round is decided: the claim is held, or it was lost and is being cleaned up.
-    /// Not to be asked again after that.
+    /// Ready once the round is decided: the claim stands in front of the line, unless its number has to be
+    /// confirmed; or it was lost and is being cleaned up.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Arc<Claim>, Defeated>> {
         let mut state = locked(&self.state);
-        match state.round.outcome() {
-            None => {
-                state.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-            Some(AcquireOutcome::Won { valid_until, number }) => {
-                Poll::Ready(Ok(self.claim(state, valid_until, number)))
-            }
-            Some(AcquireOutcome::Lost(defeat)) => {
-                drop(state);
-                Poll::Ready(Err(self.defeated(defeat)))
-            }
+        if let Some(claim) = &state.claim {
+            return Poll::Ready(Ok(Arc::clone(claim)));
         }
+        if let Some(AcquireOutcome::Lost(defeat)) = state.round.outcome() {
+            drop(state);
+            return Poll::Ready(Err(self.defeated(defeat)));
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
     }
 
     /// What the nodes have said by now, for whoever gives up.
@@ -148,22 +153,53 @@ impl AcquireRound {
         Defeated { defeat, granted, answers: state.said.answers(&self.core) }
     }
 
-    /// The caller has gone away: gives back whatever was or will be granted, or the claim if it was
-    /// won already.
-    pub(crate) fn abandon(&self) -> Option<Arc<Claim>> {
+    /// The caller has gone away: gives back whatever was or will be granted, and passes its place in front on.
+    pub(crate) fn leave(&self) {
         let mut state = locked(&self.state);
+        if let Some(claim) = state.claim.clone() {
+            drop(state);
+            return self.let_go(&claim);
+        }
         match state.round.outcome() {
-            Some(AcquireOutcome::Won { valid_until, number }) => {
-                Some(self.claim(state, valid_until, number))
-            }
-            Some(AcquireOutcome::Lost(_)) => None,
+            // It is about to stand in front.
+            Some(AcquireOutcome::Won { .. }) => return state.left = true,
+            Some(AcquireOutcome::Lost(_)) => drop(state),
             None => {
                 state.round.abandon();
                 drop(state);
-                self.core.gate.leave();
                 self.give_back();
-                None
+                self.core.gate.leave(&self.core);
             }
+        }
+        self.core.pass_on(&self.name, Turn::Front(None));
+    }
+
+    /// Gives up what was won.
+    fn let_go(&self, claim: &Arc<Claim>) {
+        if claim.to_confirm().is_none() {
+            claim.let_go();
+        } else {
+            // Nobody may have it before its number is sure.
+            claim.give_back();
+            self.core.pass_on(&self.name, Turn::Front(None));
+        }
+    }
+
+    /// Puts what was won in front of the line.
+    fn won(&self, claim: Arc<Claim>) {
+        if claim.to_confirm().is_none() {
+            self.core.front_holds(&claim);
+        }
+        let (waker, left) = {
+            let mut state = locked(&self.state);
+            state.claim = Some(Arc::clone(&claim));
+            (state.waker.take(), state.left)
+        };
+        if left {
+            self.let_go(&claim);
+        }
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 
@@ -177,7 +213,9 @@ impl AcquireRound {
         let abstaining = self.core.abstaining(state.said.failures());
         drop(state);
         abstaining.tell(&self.core);
-        let origin = Origin::Asked { on: tally.may_have_run(), backing: tally.yes() };
+        let (on, sure) = (tally.may_have_run(), tally.yes());
+        let backing = Backing { sure, perhaps: on.without(sure) };
+        let origin = Origin::Asked { on, backing };
         let won = Won { origin, valid_until, number, turns: self.turns };
         Claim::new(&self.core, self.name.clone(), self.token, self.wish, won)
     }
@@ -189,25 +227,36 @@ impl AcquireRound {
     }
 
     fn vote(&self, node: usize, number: Option<u64>, hear: impl FnOnce(&mut Said) -> Vote) {
-        let (waker, give_back) = {
-            let mut state = locked(&self.state);
-            if let Some(number) = number {
-                state.round.numbered(number);
-            }
-            let vote = hear(&mut state.said);
-            match state.round.vote(node, vote, || self.core.now()) {
-                None => return,
-                Some(AcquireOutcome::Won { .. }) => (state.waker.take(), false),
-                Some(AcquireOutcome::Lost(_)) => (state.waker.take(), !state.asking),
-            }
-        };
-        self.core.gate.leave();
-        if give_back {
-            self.give_back();
+        let mut state = locked(&self.state);
+        if let Some(number) = number {
+            state.round.numbered(number);
         }
-        if let Some(waker) = waker {
-            waker.wake();
+        let vote = hear(&mut state.said);
+        match state.round.vote(node, vote, || self.core.now()) {
+            None => {
+                let claim = state.claim.clone();
+                drop(state);
+                if let Some(claim) = claim {
+                    claim.heard_late(node, vote);
+                }
+                return;
+            }
+            Some(AcquireOutcome::Won { valid_until, number }) => {
+                let claim = self.claim(state, valid_until, number);
+                self.won(claim);
+            }
+            Some(AcquireOutcome::Lost(_)) => {
+                let (waker, asking) = (state.waker.take(), state.asking);
+                drop(state);
+                if !asking {
+                    self.give_back();
+                }
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
         }
+        self.core.gate.leave(&self.core);
     }
 }
 
@@ -242,7 +291,7 @@ impl Round for AcquireRound {
         self.vote(node, None, |said| said.miss(node, why));
     }
 
-    fn is_decided(&self) -> bool {
+    fn is_moot(&self) -> bool {
         locked(&self.state).round.outcome().is_some()
     }
 }

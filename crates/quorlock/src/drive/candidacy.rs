@@ -10,7 +10,8 @@ use crate::line::Turn;
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
-    Answer, Failure, Grant, Proposal, Queued, Request, Round, Ticket, TicketNumber, Verb,
+    Answer, Failure, FailureKind, Grant, Proposal, Queued, Request, Round, Ticket, TicketNumber,
+    Verb,
 };
 use crate::runtime::random_u64;
 use crate::token::Token;
@@ -249,14 +250,15 @@ impl Candidacy {
         ReleaseRound::new(&self.core, name, (token, None), all, true, lingers).send();
     }
 
-    /// Goes on as somebody else, at the same place in the queues. Returns what is to be given back.
-    fn start_over(&self, state: &mut State) -> Identity {
+    /// Goes on as somebody else, at the same place in the queues. Returns what is to be given back, and which nodes to
+    /// ask.
+    fn start_over(&self, state: &mut State) -> (Identity, NodeSet) {
         let Identity { token, waiter } = state.identity;
-        state.standing.start_over();
+        let others = state.standing.start_over();
         state.said = Said::default();
         let token = Token::owned(&*self.core.runtime, token.owner());
         let waiter = self.core.waiters.renumber(waiter);
-        std::mem::replace(&mut state.identity, Identity { token, waiter })
+        (std::mem::replace(&mut state.identity, Identity { token, waiter }), others)
     }
 
     /// How it stands, for whoever gives up.
@@ -396,12 +398,11 @@ impl Candidacy {
                 _ if state.said.is_hopeless(&self.core) => {
                     return self.decided(state, Phase::Hopeless);
                 }
-                Step::GiveBack(nodes) => {
-                    let before = self.start_over(&mut state);
+                Step::GiveBack => {
+                    let (before, others) = self.start_over(&mut state);
                     drop(state);
                     self.release(before);
-                    let all = NodeSet::first(self.core.nodes.len());
-                    if !self.ask(all.without(nodes), false) {
+                    if !self.ask(others, false) {
                         return;
                     }
                     continue;
@@ -492,6 +493,11 @@ impl Candidacy {
                 return;
             }
             state.standing.answered(node);
+            let is_lost =
+                matches!(&answer, Answer::Failed(why) if why.kind() == FailureKind::Broken);
+            if ask.yielding && !is_lost {
+                state.standing.offer_answered(node);
+            }
             match answer {
                 Answer::Granted { number } => {
                     self.core.told.votes(node);

@@ -22,7 +22,7 @@ use crate::token::Token;
 use crate::watchdog::{Alarm, Place};
 use crate::wish::Wish;
 use quorlock_protocol::{
-    Caps, Duty, ExtendOutcome, Lease, LeaseState, Moment, NodeSet, Number, Turns,
+    Backing, Caps, Duty, ExtendOutcome, Lease, LeaseState, Moment, NodeSet, Number, Turns, Vote,
 };
 
 /// One token's claim on one name, from the majority that granted it to its release.
@@ -52,9 +52,9 @@ struct State {
     lease: Lease,
     /// The nodes on which a record or a ticket of it can be, now or later.
     on: NodeSet,
-    /// The nodes whose word the present end of the lease stands on.
-    backing: NodeSet,
-    /// Their word was given to what was sent then.
+    /// The nodes that the present end of the lease stands on.
+    backing: Backing,
+    /// Their word was given to the extension that was sent then; at the beginning of the clock there was none.
     backed: Moment,
     /// The number of the present holder.
     number: u64,
@@ -90,6 +90,20 @@ impl State {
     }
 }
 
+/// What an extension begins with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extending {
+    /// When it is sent, for the nodes.
+    pub(crate) stamp: Stamp,
+    /// What a lease that comes of it counts from.
+    pub(crate) since: Moment,
+    /// When the present lease ends, and what that stands on.
+    pub(crate) deadline: Moment,
+    pub(crate) backing: Backing,
+    /// Since the extension that was sent then; the beginning of the clock if there was none.
+    pub(crate) backed: Moment,
+}
+
 /// How a claim came about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Origin {
@@ -97,8 +111,8 @@ pub(crate) enum Origin {
     Asked {
         /// A record of it can be on these.
         on: NodeSet,
-        /// These have granted it.
-        backing: NodeSet,
+        /// It stands on these.
+        backing: Backing,
     },
     /// In the queues of the nodes.
     Queued {
@@ -106,8 +120,8 @@ pub(crate) enum Origin {
         others: bool,
         /// For how many TTLs tickets of it may be left.
         lingers: u8,
-        /// These nodes have granted it, for as long as it is valid.
-        backing: NodeSet,
+        /// It stands on these.
+        backing: Backing,
     },
     /// By another process, for the same owner.
     Borrowed,
@@ -152,12 +166,12 @@ impl Claim {
         let (on, lingers, others, backing) = match origin {
             Origin::Asked { on, backing } => (on, 1, false, backing),
             Origin::Queued { others, lingers, backing } => (all, lingers, others, backing),
-            Origin::Borrowed => (all, 1, false, NodeSet::EMPTY),
+            Origin::Borrowed => (all, 1, false, Backing::unknown(core.quorum)),
             // Who took it may have used another TTL.
             Origin::Resumed => {
                 let ttls = core.settings.max_ttl.as_nanos().div_ceil(ttl.as_nanos().max(1));
                 let lingers = u8::try_from(ttls).unwrap_or(u8::MAX).max(RESUMED_LINGERS);
-                (all, lingers, false, NodeSet::EMPTY)
+                (all, lingers, false, Backing::unknown(core.quorum))
             }
         };
         let borrowed = matches!(origin, Origin::Borrowed);
@@ -385,7 +399,7 @@ impl Claim {
 
     /// The nodes whose word the present end of the lease stands on.
     pub(crate) fn backing(&self) -> NodeSet {
-        locked(&self.state).backing
+        locked(&self.state).backing.sure
     }
 
     /// The number that a majority of the nodes has to confirm before it may be used.
@@ -444,9 +458,8 @@ impl Claim {
         self.core.clock.deadline(|now| locked(&self.state).lease.remaining(now))
     }
 
-    /// An extension is about to be sent. Returns when that is, for the nodes and for the lease, and
-    /// the deadline that it has to meet, and the nodes that it stands on; or why there cannot be one.
-    pub(crate) fn extending(&self) -> Result<(Stamp, Moment, Moment, NodeSet), Error> {
+    /// An extension is about to be sent. Returns what it begins with, or why there cannot be one.
+    pub(crate) fn extending(&self) -> Result<Extending, Error> {
         let (stamp, now) = self.core.clock.stamp();
         let mut state = locked(&self.state);
         let lease = &mut state.lease;
@@ -461,7 +474,14 @@ impl Claim {
         state.tried = now;
         // Those that it does not stand on may be won back by this.
         state.on = NodeSet::first(self.core.nodes.len());
-        Ok((stamp, now, deadline, state.backing))
+        Ok(Extending { stamp, since: now, deadline, backing: state.backing, backed: state.backed })
+    }
+
+    /// When it ends, and which nodes are known by now to have it since the extension that was sent then.
+    pub(crate) fn stands(&self, backed: Moment) -> (Moment, NodeSet) {
+        let state = locked(&self.state);
+        let sure = if state.backed == backed { state.backing.sure } else { NodeSet::EMPTY };
+        (state.lease.valid_until(), sure)
     }
 
     /// Takes in how an extension ended that was sent then, and tells whoever waits for it if that
@@ -476,8 +496,11 @@ impl Claim {
             let before = state.lease.state(now);
             let ended = state.lease.valid_until();
             state.lease.extended(outcome, now);
-            if state.lease.valid_until() > ended {
-                (state.backing, state.backed) = (backing, sent);
+            // Of one from elsewhere nothing was known before, and a coarse clock may not have gone on since.
+            let first =
+                matches!(outcome, ExtendOutcome::Renewed { .. }) && state.backing.sure.is_empty();
+            if state.lease.valid_until() > ended || first {
+                (state.backing, state.backed) = (Backing::of(backing), sent);
             }
             match state.lease.state(now) {
                 LeaseState::Lost(_) => state.loss().cloned(),
@@ -515,8 +538,23 @@ impl Claim {
     pub(crate) fn backed(&self, sent: Moment, backing: NodeSet) {
         let mut state = locked(&self.state);
         if state.backed == sent {
-            state.backing = backing;
+            state.backing.sure = state.backing.sure.union(backing);
         }
+    }
+
+    /// One more node has answered the request by which it was won.
+    pub(crate) fn heard_late(&self, node: usize, vote: Vote) {
+        let mut state = locked(&self.state);
+        match vote {
+            Vote::Yes if state.backed == Moment::default() => state.backing.sure.insert(node),
+            Vote::No | Vote::Apart | Vote::NotSent => state.backing.perhaps.remove(node),
+            Vote::Yes | Vote::Silent | Vote::Unknown => {}
+        }
+    }
+
+    /// A node that may have had a record of it has none.
+    pub(crate) fn refused_by(&self, node: usize) {
+        locked(&self.state).backing.perhaps.remove(node);
     }
 
     /// Extends it for the watchdog, and sends the release that came in between after it.

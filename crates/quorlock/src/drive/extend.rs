@@ -3,22 +3,18 @@
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use super::{Claim, said::Said};
+use super::{Claim, Extending, said::Said};
 use crate::Error;
 use crate::core::Stamp;
 use crate::error::Loss;
 use crate::locked::locked;
 use crate::node::{Answer, Failure, ParticipantId, Request, Round, Verb};
-use quorlock_protocol::{Extend, ExtendOutcome, Moment, NodeSet, Number, Numbers, Restore, Vote};
+use quorlock_protocol::{Extend, ExtendOutcome, Moment, Number, Numbers, Restore, Vote};
 
 #[derive(Debug)]
 pub(crate) struct ExtendRound {
     claim: Arc<Claim>,
-    stamp: Stamp,
-    /// What a lease that comes of it counts from.
-    since: Moment,
-    /// The nodes that the present lease stands on.
-    backing: NodeSet,
+    from: Extending,
     /// The last number of the claim, and who takes part in it. Kept here: nodes ask for the request under a mutex
     /// of their own, and must not wait for the claim's.
     last: u64,
@@ -48,15 +44,15 @@ impl ExtendRound {
     }
 
     fn ask(claim: &Arc<Claim>, unattended: bool) -> Result<Arc<Self>, Error> {
-        let (stamp, since, deadline, backing) = claim.extending()?;
+        let from = claim.extending()?;
         let core = &claim.core;
-        let round = Extend::new(core.quorum, &core.terms(claim.ttl()), since, deadline);
+        let terms = core.terms(claim.ttl());
+        let round = Extend::new(core.quorum, &terms, from.since, from.deadline, from.backing);
         let numbers = Numbers::default();
         let state = Mutex::new(State { round, numbers, said: Said::default(), waker: None });
         let (last, participant) = (claim.last_number(), claim.participant());
         let claim = Arc::clone(claim);
-        let round =
-            Arc::new(Self { claim, stamp, since, backing, last, participant, unattended, state });
+        let round = Arc::new(Self { claim, from, last, participant, unattended, state });
         round.claim.core.ask_all(&round);
         round.claim.describe();
         Ok(round)
@@ -75,8 +71,7 @@ impl ExtendRound {
             Some(ExtendOutcome::Renewed { .. }) => Ok(()),
             Some(ExtendOutcome::Apart) => Err(Error::Lost { name: name(), reason: Loss::Clock }),
             Some(ExtendOutcome::Lost) => {
-                let refused = state.round.tally().no().len() >= core.quorum.enough();
-                let reason = if refused { Loss::Gone } else { Loss::Expired };
+                let reason = if state.round.is_refused() { Loss::Gone } else { Loss::Expired };
                 Err(Error::Lost { name: name(), reason })
             }
             Some(ExtendOutcome::Unknown) => Err(Error::NoQuorum {
@@ -96,21 +91,22 @@ impl ExtendRound {
 
     fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
         let now = self.claim.core.now();
-        let deadline = self.claim.with_lease(|lease, _| lease.valid_until());
+        let (deadline, stands_on) = self.claim.stands(self.from.backed);
         let (outcome, backing, waker) = {
             let mut state = locked(&self.state);
             state.round.outlived(deadline);
+            state.round.stands_on(stands_on);
             let vote = hear(&mut state.said);
             let decided = state.round.vote(node, vote, now);
             let backing = state.round.tally().yes();
             let Some(outcome) = decided else {
                 drop(state);
-                self.claim.backed(self.since, backing);
+                self.claim.backed(self.from.since, backing);
                 return;
             };
             (outcome, backing, state.waker.take())
         };
-        let doubtful = self.claim.extended(outcome, self.since, backing);
+        let doubtful = self.claim.extended(outcome, self.from.since, backing);
         if doubtful && self.unattended {
             self.warn(now);
         }
@@ -140,22 +136,29 @@ impl ExtendRound {
 
 impl Round for ExtendRound {
     fn request(&self, node: usize) -> Request<'_> {
-        let Stamp { sent, wall_us } = self.stamp;
+        let Stamp { sent, wall_us } = self.from.stamp;
         let Claim { name, token, .. } = &*self.claim;
-        let restore = Restore::on(node, self.backing, self.claim.core.quorum, self.last);
+        let restore = Restore::on(node, self.from.backing, self.claim.core.quorum, self.last);
         let (ttl, participant) = (self.claim.ttl(), self.participant);
         Request { name, sent, wall_us, verb: Verb::Extend { token, ttl, restore, participant } }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
-        let answer = self.claim.core.heard(node, self.stamp.wall_us, answer);
-        if let Answer::Granted { number } = answer {
-            locked(&self.state).numbers.take(number);
+        let answer = self.claim.core.heard(node, self.from.stamp.wall_us, answer);
+        match answer {
+            Answer::Granted { number } => locked(&self.state).numbers.take(number),
+            Answer::Refused => self.claim.refused_by(node),
+            _ => {}
         }
         self.vote(node, |said| said.hear(node, answer));
     }
 
     fn overdue(self: Arc<Self>, node: usize, why: Failure) {
         self.vote(node, |said| said.miss(node, why));
+    }
+
+    /// What it may restore rests on the lease that there was. A later extension rests on its own.
+    fn is_moot(&self) -> bool {
+        self.claim.core.now() >= self.from.deadline
     }
 }

@@ -22,7 +22,7 @@ mod said;
 
 pub(crate) use acquire::{AcquireRound, Defeated};
 pub(crate) use candidacy::Candidacy;
-pub(crate) use claim::{Claim, Origin, Won};
+pub(crate) use claim::{Claim, Extending, Origin, Won};
 pub(crate) use confirm::ConfirmRound;
 pub(crate) use describe::DescribeRound;
 pub(crate) use extend::ExtendRound;

@@ -439,8 +439,9 @@ pub trait Round: Send + Sync {
     /// `node` has not answered in time, and may yet.
     fn overdue(self: Arc<Self>, node: usize, why: Failure);
 
-    /// Whether other nodes have decided it, so that one which is far behind them need not be asked any more.
-    fn is_decided(&self) -> bool {
+    /// Whether it is of no use any more to ask a node that is far behind: the others have decided it, or what it is for
+    /// is over.
+    fn is_moot(&self) -> bool {
         false
     }
 }
@@ -473,10 +474,10 @@ impl Call {
         self.round.as_ref().expect("a call that is not answered").request(self.node)
     }
 
-    /// Whether its round is decided, and does not need it.
+    /// Whether its round does not need it any more.
     #[must_use]
-    pub fn is_decided(&self) -> bool {
-        self.round.as_ref().is_none_or(|round| round.is_decided())
+    pub fn is_moot(&self) -> bool {
+        self.round.as_ref().is_none_or(|round| round.is_moot())
     }
 
     /// The means to tell the round not to wait for this call any longer.

@@ -56,18 +56,51 @@ async fn a_shared_lock_leaves_the_records_of_others_alone() {
 struct WinsBack {
     name: Name,
     token: Token,
+    /// The lease that it was to extend has ended, long after it was asked for.
+    is_over: bool,
 }
 
 impl Round for WinsBack {
     fn request(&self, _node: usize) -> Request<'_> {
         let (token, restore) = (&self.token, Restore::WinBack(1));
         let verb = Verb::Extend { token, ttl: LONG, restore, participant: None };
-        Request { name: &self.name, sent: Moment::MAX, wall_us: 0, verb }
+        let sent = if self.is_over { Moment::default() } else { Moment::MAX };
+        Request { name: &self.name, sent, wall_us: 0, verb }
     }
 
     fn cast(self: Arc<Self>, _node: usize, _answer: Answer) {}
 
     fn overdue(self: Arc<Self>, _node: usize, _why: Failure) {}
+
+    fn is_moot(&self) -> bool {
+        self.is_over
+    }
+}
+
+/// One that has stood in line for longer than its lease must store nothing any more.
+#[tokio::test]
+async fn an_extension_whose_lease_has_ended_is_not_sent() {
+    let server = RedisServer::start();
+    let client = client(&server.url(), Dialect::Redlock).await;
+    let node = client.node();
+    let other = owner("other");
+    other.acquire(node, LONG).number().await;
+    for (is_over, expected) in [(true, 0), (false, 1)] {
+        for before in [None, Some(())] {
+            // What is under way keeps those that follow in the line; and one stands before it in the same script.
+            let look = other.inspect(node);
+            let extended = before.map(|()| other.extend(node, LONG));
+            let name = Name::new("x").expect("a name");
+            let round = WinsBack { name, token: owner("x").token(), is_over };
+            node.submit(Call::new(Arc::new(round), 0));
+            look.answer().await;
+            if let Some(extended) = extended {
+                assert!(extended.is_done().await);
+            }
+            other.inspect(node).answer().await;
+            assert_eq!(server.command(&["DEL", "x"]), Reply::Int(expected), "{before:?}");
+        }
+    }
 }
 
 /// A server that refuses the script of many gets one for each of them, behind everything else: what was released by
@@ -82,7 +115,11 @@ async fn what_is_released_meanwhile_is_not_asked_for_one_by_one() {
     let (mine, other) = (owner("x"), owner("y"));
     // What is under way keeps those that follow in the line.
     let look = mine.inspect(node);
-    let round = Arc::new(WinsBack { name: Name::new("x").expect("a name"), token: mine.token() });
+    let round = Arc::new(WinsBack {
+        name: Name::new("x").expect("a name"),
+        token: mine.token(),
+        is_over: false,
+    });
     node.submit(Call::new(round, 0));
     let refused = other.extend(node, LONG);
     let released = mine.release(node);

@@ -9,7 +9,7 @@ use quorlock::node::TicketNumber::New;
 use quorlock::node::{Answer, FailureKind, Node};
 use quorlock::{Dialect, Error, Locker};
 use quorlock_testkit::conformance::owner;
-use quorlock_testkit::{DEADLINE, RedisServer, eventually_async as eventually, servers};
+use quorlock_testkit::{DEADLINE, RedisServer, Reply, eventually_async as eventually, servers};
 
 use crate::NAME;
 use crate::world::{QUARANTINE, TTL, World, marker, scripts_run};
@@ -203,6 +203,28 @@ async fn votes_are_waited_for_without_waiting_for_a_holder() {
         locker.try_lock(NAME).votes_within(Duration::from_millis(1)).await.expect_err("away");
     let Error::TimedOut { last, .. } = &away else { panic!("{away:?}") };
     assert!(matches!(**last, Error::NoQuorum { .. }), "{last:?}");
+}
+
+/// It is not known that the time is not enough while a node that votes is away for a moment.
+#[tokio::test]
+async fn votes_that_may_come_back_at_any_moment_are_waited_for() {
+    let world = World::new(Dialect::Strict).await;
+    let locker = world.client().await;
+    world.servers[1].restart();
+    world.all_reached_by(&locker).await;
+    world.servers[2].pause();
+    world.reached_by(&locker, |reached| reached == [true, true, false]).await;
+    let waiting = tokio::spawn(locker.try_lock(NAME).votes_within(TTL).into_future());
+    // Whoever waits has asked the first one.
+    eventually("it has asked", async || is_known(&world.servers[0])).await;
+    world.servers[2].resume();
+    let guard = tokio::time::timeout(DEADLINE, waiting).await.expect("in time").expect("no panic");
+    guard.expect("two of three vote").release().await.expect("released");
+}
+
+/// Whether a server knows of the lock, held or not.
+fn is_known(server: &RedisServer) -> bool {
+    server.command(&["EXISTS", NAME]) == Reply::Int(1)
 }
 
 /// They have said how long it takes.

@@ -106,6 +106,27 @@ async fn whatever_a_majority_has_lost_is_not_taken_anew() {
     }
 }
 
+/// A majority has the lock no longer, as after a release by force that did not reach one server: whoever came next may
+/// have had it, also where it would be won back.
+#[tokio::test]
+async fn a_lock_that_was_taken_away_is_not_kept_by_winning_others_back() {
+    for dialect in BOTH {
+        let world = World::new(dialect).await;
+        let (locker, other) = (world.client().await, world.client().await);
+        let guard = held_by_all(&world, &locker).await;
+        // From now on the lease stands on the first two.
+        world.servers[2].command(&["DEL", NAME]);
+        extended(&guard).await;
+        locker.inspect(NAME).await.expect("all have answered");
+        world.servers[1].command(&["DEL", NAME]);
+        let next = other.try_lock(NAME).await.expect("on two of three");
+        next.release().await.expect("released");
+        let error = guard.extend().await.expect_err("another has had it");
+        assert!(matches!(error, Error::Lost { reason: Loss::Gone, .. }), "{dialect:?}: {error:?}");
+        assert!(!guard.is_held());
+    }
+}
+
 /// One that was deleted where the lock stands is not, until the lock stands on others.
 #[tokio::test]
 async fn what_one_server_has_lost_is_won_back_with_the_next_extension_but_one() {

@@ -3,7 +3,7 @@
 //!
 //! Seen by what the nodes have answered to his extensions. It is a broken promise
 //! - if a majority has answered one in time, and each of them had his record or that of nobody: what it has not
-//!   it could have taken anew;
+//!   it could have taken anew, once all those were heard that had it, and none of them has lost it;
 //! - if he gives the lock up before its time though no node has refused him his record, and no clock was off: a
 //!   request that was late says nothing of the lock.
 
@@ -77,9 +77,12 @@ fn could_be_kept(setup: &Setup, its: &[Extension], window: &Window, ended: u64) 
             let executed = it.executed;
             executed.token == token && (sent..=sent + ONE_ROUND).contains(&executed.sent)
         });
+        let stands_there = |it: &&Extension| it.executed.verb == VerbKind::Heal;
+        let kept = |it: &Extension| it.heard < ended && it.executed.reply != Reply::Refused;
+        let sure = round.clone().filter(stands_there).all(kept);
         let mut holds = false;
         let mut willing = BTreeSet::new();
-        for it in round {
+        for it in round.filter(|it| sure || it.executed.verb != VerbKind::WinBack) {
             let Executed { verb, reply, before, after, node, .. } = it.executed;
             // Whoever does not know yet that the lock is held may store it nowhere.
             holds |= verb == VerbKind::Heal;

@@ -59,17 +59,19 @@ pub(super) struct State {
     /// Bytes that are still to be written.
     pub(super) out: Vec<u8>,
     /// Calls that wait until the server can take them, in order.
-    pub(super) backlog: VecDeque<Call>,
+    pub(super) backlog: VecDeque<Unsent>,
     /// Calls that were written, or are about to be, in order.
     pub(super) waiting: VecDeque<Waiting>,
     /// So many at the front of `waiting` have passed their time limit.
     pub(super) overdue: usize,
+    /// So many of `waiting` went out in the command of another.
+    pub(super) together: usize,
     /// When the last reply came.
     pub(super) replied: Moment,
     pub(super) patience: Patience,
     pub(super) window: Window,
     /// Releases for when the server is back.
-    parked: VecDeque<Parked>,
+    parked: VecDeque<Unsent>,
     session: Option<Waker>,
     /// Whether the session has been woken and not run since.
     woken: bool,
@@ -93,12 +95,18 @@ pub(super) enum Phase {
     Down(Failure),
 }
 
-/// A release that waits for a connection.
+/// A call that waits to be sent.
 #[derive(Debug)]
-struct Parked {
-    call: Call,
-    /// Sent once before.
-    again: bool,
+pub(super) struct Unsent {
+    pub(super) call: Call,
+    /// It was sent once before, over a connection that broke before the reply came.
+    pub(super) again: bool,
+}
+
+impl Unsent {
+    const fn new(call: Call) -> Self {
+        Self { call, again: false }
+    }
 }
 
 impl Link {
@@ -120,6 +128,7 @@ impl Link {
                 backlog: VecDeque::new(),
                 waiting: VecDeque::new(),
                 overdue: 0,
+                together: 0,
                 replied: Moment::default(),
                 patience: Patience::new(settings.node_limit, settings.ttl / LONGEST_LIMIT_SHARE),
                 window: Window::new(settings.clock_ahead / WINDOW_SHARE),
@@ -208,7 +217,7 @@ impl Link {
             Phase::Up(_) => Some(self.not_answering(&state, FailureKind::Unreachable)),
             Phase::New { awaited: true } if !request.is_mark() => {
                 let lateness = owed.then(|| call.lateness());
-                state.backlog.push_back(call);
+                state.backlog.push_back(Unsent::new(call));
                 drop(state);
                 if let Some(lateness) = lateness {
                     lateness.tell(not_connected());
@@ -223,7 +232,7 @@ impl Link {
                 if state.overdue > 0 || state.is_idle() {
                     state.send(call, Now { boot: since, wall_us }, false);
                 } else {
-                    state.backlog.push_back(call);
+                    state.backlog.push_back(Unsent::new(call));
                 }
                 if let Some(session) = state.wake_session() {
                     drop(state);
@@ -232,7 +241,7 @@ impl Link {
             }
             Some(why) if owed && !state.closing => {
                 let lateness = call.lateness();
-                state.parked.push_back(Parked { call, again: false });
+                state.parked.push_back(Unsent::new(call));
                 drop(state);
                 lateness.tell(why);
             }
@@ -297,14 +306,15 @@ impl Link {
         let now = self.both();
         state.greeted = now.boot;
         state.patience.answered(connected.took, now.boot);
+        state.window = state.window.anew();
         let parked = std::mem::take(&mut state.parked);
-        let (owed, moot): (Vec<_>, Vec<_>) =
+        let (mut owed, moot): (VecDeque<_>, VecDeque<_>) =
             parked.into_iter().partition(|parked| parked.call.request().is_owed(now.boot));
-        for Parked { call, again } in owed {
-            state.send(call, now, again);
-        }
+        // Before what has waited for the first connection.
+        owed.append(&mut state.backlog);
+        state.backlog = owed;
         drop(state);
-        for Parked { call, .. } in moot {
+        for Unsent { call, .. } in moot {
             let text = "was away until the record had expired there by itself";
             call.answer(Answer::Failed(Failure::new(FailureKind::Unreachable, text)));
         }
@@ -326,6 +336,7 @@ impl Link {
             state.announced = false;
             state.out.clear();
             state.overdue = 0;
+            state.together = 0;
             state.timed = false;
             let backlog = std::mem::take(&mut state.backlog);
             (std::mem::take(&mut state.waiting), std::mem::take(&mut state.parked), backlog)
@@ -333,7 +344,7 @@ impl Link {
         self.changed.notify_waiters();
         let text = format!("the connection broke before the answer came: {why}");
         let lost = Failure::new(FailureKind::Broken, text);
-        let waiting = waiting.into_iter().map(|waiting| Parked { call: waiting.call, again: true });
+        let waiting = waiting.into_iter().map(|waiting| Unsent { call: waiting.call, again: true });
         let mut keep = VecDeque::new();
         for parked in parked.into_iter().chain(waiting) {
             if parked.call.request().is_owed(now) {
@@ -343,13 +354,13 @@ impl Link {
                 parked.call.answer(Answer::Failed(lost.clone()));
             }
         }
-        // Those were not sent.
-        for call in backlog {
-            if call.request().is_owed(now) {
-                call.lateness().tell(why.clone());
-                keep.push_back(Parked { call, again: false });
+        // Those were not sent over this one.
+        for unsent in backlog {
+            if unsent.call.request().is_owed(now) {
+                unsent.call.lateness().tell(why.clone());
+                keep.push_back(unsent);
             } else {
-                call.answer(Answer::Failed(why.clone()));
+                unsent.call.answer(Answer::Failed(why.clone()));
             }
         }
         let mut state = self.state();
@@ -405,11 +416,11 @@ impl State {
     /// Keeps releases that were not sent for when the server is there. Returns the others.
     fn park_backlog(&mut self, now: Moment) -> Vec<Call> {
         let mut unsent = Vec::new();
-        for call in std::mem::take(&mut self.backlog) {
-            if call.request().is_owed(now) {
-                self.parked.push_back(Parked { call, again: false });
+        for waiting in std::mem::take(&mut self.backlog) {
+            if waiting.call.request().is_owed(now) {
+                self.parked.push_back(waiting);
             } else {
-                unsent.push(call);
+                unsent.push(waiting.call);
             }
         }
         unsent
@@ -417,7 +428,7 @@ impl State {
 
     /// The session's waker, if it has something to do and does not know it yet.
     fn wake_session(&mut self) -> Option<Waker> {
-        let more = !self.backlog.is_empty() && self.waiting.len() < self.window.calls();
+        let more = !self.backlog.is_empty() && self.has_room();
         let needed = more || !self.out.is_empty() || !self.timed;
         if needed && !self.woken {
             self.woken = true;

@@ -17,7 +17,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::link::{Phase, State};
+use super::link::{Phase, State, Unsent};
 use super::verbs::{By, Sent};
 use crate::name::Name;
 use crate::node::{Call, Lateness, Request, Verb};
@@ -26,6 +26,8 @@ use crate::token::Token;
 
 /// So many extensions go out in one command at the most: others wait for it meanwhile.
 pub(super) const TOGETHER: usize = 64;
+/// So many of them keep a server busy for no longer than any other call does.
+const AS_ONE: usize = 8;
 
 /// A call whose reply has not come.
 #[derive(Debug)]
@@ -95,56 +97,67 @@ impl State {
         self.waiting.push_back(Waiting { call, sent, since, wall_us, again, with_source: false });
     }
 
+    /// Whether the server can take one more soon.
+    pub(super) fn has_room(&self) -> bool {
+        let alone = self.waiting.len().saturating_sub(self.together);
+        alone + self.together / AS_ONE < self.window.calls()
+    }
+
     /// Makes the commands of calls that wait, as many as the server can take soon. Returns those that nobody
     /// needs any more.
     pub(super) fn fill(&mut self, now: impl FnOnce() -> Now) -> Vec<Call> {
         let mut moot = Vec::new();
-        if self.backlog.is_empty() || self.waiting.len() >= self.window.calls() {
+        if self.backlog.is_empty() || !self.has_room() {
             return moot;
         }
         let now = now();
         // One that is behind the others by a time limit is not asked for what they have decided.
         let behind = self.patience.limit();
-        while self.waiting.len() < self.window.calls()
-            && let Some(call) = self.backlog.pop_front()
+        let is_moot = |call: &Call| now.boot.since(call.request().sent) > behind && call.is_moot();
+        while self.has_room()
+            && let Some(Unsent { call, again }) = self.backlog.pop_front()
         {
-            let (extends, age) = {
-                let request = call.request();
-                (matches!(request.verb, Verb::Extend { .. }), now.boot.since(request.sent))
-            };
-            if extends && self.dialect.together {
-                self.make_together(call, now);
-            } else if age > behind && call.is_decided() {
+            if is_moot(&call) {
                 moot.push(call);
+            } else if is_extension(&call) && self.dialect.together {
+                moot.extend(self.make_together(call, now, is_moot));
             } else {
-                self.make(call, now, false);
+                self.make(call, now, again);
             }
         }
         moot
     }
 
     /// Makes one command of an extension and of those behind it. A note that stands between them is about
-    /// another lock, or comes behind the extension of its own.
-    fn make_together(&mut self, first: Call, now: Now) {
-        let (mut together, mut notes) = (vec![first], Vec::new());
-        while together.len() < TOGETHER {
-            let to = match self.backlog.front() {
+    /// another lock, or comes behind the extension of its own. Returns those that nobody needs any more.
+    fn make_together(
+        &mut self,
+        first: Call,
+        now: Now,
+        is_moot: impl Fn(&Call) -> bool,
+    ) -> Vec<Call> {
+        let (mut together, mut notes, mut moot) = (vec![first], Vec::new(), Vec::new());
+        while together.len() + notes.len() < TOGETHER {
+            let to = match self.backlog.front().map(|next| &next.call) {
+                Some(call) if is_extension(call) && is_moot(call) => &mut moot,
                 Some(call) if is_extension(call) => &mut together,
                 Some(call) if matches!(call.request().verb, Verb::Describe { .. }) => &mut notes,
                 _ => break,
             };
-            to.extend(self.backlog.pop_front());
+            to.extend(self.backlog.pop_front().map(|next| next.call));
         }
         self.extend(together, now, By::Script, false);
         for note in notes {
             self.make(note, now, false);
         }
+        moot
     }
 
     fn extend(&mut self, calls: Vec<Call>, now: Now, by: By, again: bool) {
         let (since, wall_us, with_source) = (now.boot, now.wall_us, by == By::Source);
         let requests: Vec<_> = calls.iter().map(|call| stamped(call, wall_us)).collect();
         let mut sent = self.dialect.extend(&requests, by, &mut self.out);
+        self.together += calls.len().saturating_sub(1);
         for call in calls {
             self.waiting.push_back(Waiting { call, sent, since, wall_us, again, with_source });
             sent = Sent::Ours;
@@ -202,9 +215,9 @@ impl State {
         let late = self.waiting.range(before..self.overdue).map(|late| late.call.lateness());
         let mut late = Late { told: late.collect(), unsent: Vec::new() };
         if self.overdue > 0 {
-            for call in std::mem::take(&mut self.backlog) {
+            for Unsent { call, again } in std::mem::take(&mut self.backlog) {
                 if call.request().is_owed(now.boot) {
-                    self.make(call, now, false);
+                    self.make(call, now, again);
                 } else {
                     late.unsent.push(call);
                 }

@@ -271,6 +271,7 @@ impl Session {
     ) {
         let rest = usize::from(count).saturating_sub(1).min(state.waiting.len());
         state.overdue = state.overdue.saturating_sub(rest);
+        state.together = state.together.saturating_sub(rest);
         let mut batch = vec![first];
         batch.extend(state.waiting.drain(..rest));
         for waiting in &mut batch {
@@ -293,7 +294,8 @@ impl Session {
                 }
                 // A server that may not touch them all at once, such as a part of a cluster, may do so one by one. An
                 // extension that has run before does no harm.
-                state.dialect.together = false;
+                let never = [&b"CROSSSLOT"[..], b"NOPERM"];
+                state.dialect.together &= !never.iter().any(|code| text.starts_with(code));
                 for waiting in wanted {
                     state.send_by(By::Script, waiting, self.now());
                 }
@@ -323,7 +325,7 @@ impl Session {
                 std::mem::swap(&mut self.output, &mut state.out);
                 drop(state);
                 for call in moot {
-                    let text = "is behind the other nodes, which have decided without it";
+                    let text = "is so far behind that it was not asked any more";
                     let failure = Failure::new(FailureKind::Unreachable, text);
                     call.answer(Answer::Failed(failure));
                 }
