@@ -48,10 +48,20 @@ pub(crate) async fn init(plan: &Init) -> Result<u8, Failed> {
 }
 
 fn question(plan: &Init) -> String {
-    let force = if plan.force { " (--force: though they may not look like that)" } else { "" };
+    let nodes = plan.cluster.shown_nodes().join("\n  ");
+    let prefix = match &*plan.cluster.prefix() {
+        "" => String::new(),
+        prefix => format!(" under the prefix {prefix}"),
+    };
+    let force = if plan.force {
+        " With --force that is done also where they are in use, belong to another set, or wait until forgotten \
+         locks have ended."
+    } else {
+        ""
+    };
     format!(
-        "these nodes are new: no lock that any client still believes in was ever granted by them. If \
-         that is wrong, two may hold one lock. Mark them as new{force}?"
+        "these nodes are new: no lock that any client still believes in was ever granted by them{prefix}:\n  \
+         {nodes}\nIf that is wrong, two may hold one lock.{force} Mark them as new?"
     )
 }
 

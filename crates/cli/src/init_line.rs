@@ -11,9 +11,6 @@ static LINE: OnceLock<String> = OnceLock::new();
 
 /// How it is referred to in what is said.
 const SPOKEN: &str = "run quorlock init";
-/// And where the nodes may be new, but their time without votes has begun, which only force cuts short.
-const FORCED: &str = "--force if they are new";
-
 /// Messages that speak of `quorlock init` have this line from now on.
 pub(crate) fn set(line: String) {
     // There is one set of nodes in a run of this program.
@@ -23,11 +20,7 @@ pub(crate) fn set(line: String) {
 /// The message, and the whole line if it speaks of it.
 pub(crate) fn complete(message: String) -> String {
     match LINE.get() {
-        Some(line) if message.contains(SPOKEN) && message.contains(FORCED) => {
-            let line = line.replacen("quorlock init", "quorlock init --force", 1);
-            format!("{message}; to paste: {line}")
-        }
-        // What needs force for another reason needs more than a line.
+        // Force is for whoever knows what it overrides, and not for pasting.
         Some(line) if message.contains(SPOKEN) && !message.contains("--force") => {
             format!("{message}; to paste: {line}")
         }

@@ -29,43 +29,48 @@ impl List {
 /// Shows them, and returns the code to exit with.
 pub(crate) async fn list(plan: &List) -> Result<u8, Failed> {
     let locker = plan.cluster.connect_to_look().await?;
+    let forgetful = tell_who_does_not_vote(plan, &locker).await?;
     let Listing { locks, silent, complete, .. } = locker.list_known().await;
     let text = match &*locks {
         locks if plan.json => {
             let locks = Value::Array(locks.iter().map(json).collect());
             note::printable_json(&format!("{locks}\n"))
         }
-        [] if complete => "no lock is held\n".to_owned(),
+        [] if complete && !forgetful => "no lock is held\n".to_owned(),
         [] => "no lock is held as far as the nodes know that can be asked\n".to_owned(),
         locks => columns(locks),
     };
     stdout::write(&text)?;
-    if !plan.json {
-        tell_who_does_not_vote(&locker).await?;
-    }
     for NodeAnswer { node, failure } in &silent.0 {
         let why = failure.as_ref().map_or_else(String::new, |failure| format!(": {failure}"));
         warn(format_args!("node {node} cannot be asked{why}"));
     }
-    if complete {
-        return Ok(0);
+    match (complete, forgetful) {
+        (true, false) => Ok(0),
+        (true, true) => Err(Failed::new(
+            exit::UNAVAILABLE,
+            "too many nodes may have forgotten locks: some may be held that are not listed",
+        )),
+        (false, _) => Err(Failed::new(
+            exit::UNAVAILABLE,
+            "too many nodes cannot be asked: locks may be missing, and those that are unknown may be free",
+        )),
     }
-    Err(Failed::new(
-        exit::UNAVAILABLE,
-        "too many nodes cannot be asked: locks may be missing, and those that are unknown may be free",
-    ))
 }
 
-/// Beside the table, which may be empty: nodes that were emptied have none of the locks.
-async fn tell_who_does_not_vote(locker: &Locker) -> Result<(), Failed> {
+/// Beside the table, which may be empty: nodes that were emptied have none of the locks. Returns whether there are too
+/// many of them for the others to know of all locks.
+async fn tell_who_does_not_vote(plan: &List, locker: &Locker) -> Result<bool, Failed> {
     // Any name will do, and nobody has to hold it.
-    for node in locker.inspect("quorlock-list").await?.nodes {
+    let status = locker.inspect("quorlock-list").await?;
+    plan.cluster.refuse_other_set(&status).await?;
+    for node in status.nodes.iter().filter(|_| !plan.json) {
         if let Some(left) = node.quarantine {
-            let (node, left) = (node.node, shown(left));
+            let (node, left) = (&node.node, shown(left));
             warn(format_args!("node {node} casts no vote for another {left}"));
         }
     }
-    Ok(())
+    Ok(status.quarantine().is_some())
 }
 
 fn columns(locks: &[Status]) -> String {

@@ -71,9 +71,17 @@ async fn look(cluster: &Cluster) -> Option<Vec<String>> {
 fn question(cluster: &Cluster, new: &[String]) -> String {
     let servers = new.join("\n  ");
     let wait = shown(cluster.promises.quarantine());
+    let (taken, emptied, under) = match &*cluster.prefix() {
+        "" => (String::new(), "they were emptied".to_owned(), String::new()),
+        prefix => (
+            format!(" under the prefix {prefix}"),
+            "its keys were removed".to_owned(),
+            format!(" under {prefix}"),
+        ),
+    };
     format!(
-        "no locks were ever taken on these servers, or they were emptied:\n  {servers}\nAre they new: was no lock \
-         that any client still believes in ever granted by them? If that is wrong, two may hold one lock. If you \
-         do not know, answer no: then they vote in {wait}. Mark them as new?"
+        "no locks were ever taken{taken} on these servers, or {emptied}:\n  {servers}\nAre they new: was no lock \
+         that any client still believes in ever granted by them{under}? If that is wrong, two may hold one lock. \
+         If you do not know, answer no: then they vote in {wait}. Mark them as new?"
     )
 }

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use quorlock::{Builder, Dialect, Error, Locker, Settings};
+use quorlock::{Builder, Dialect, Error, Locker, MemberState, Settings, Status as LockStatus};
 use rustix::process::Signal;
 
 use crate::acquire::Acquire;
@@ -12,7 +12,7 @@ use crate::args::{
     Action, Args, ClusterArgs, CompletionsArgs, DoctorArgs, ManArgs, RunArgs, StatusArgs,
 };
 use crate::bench::Bench;
-use crate::config::{Config, Login, Lookup, NodeEntry, Origins, Promises};
+use crate::config::{Config, Login, Lookup, NodeEntry, Origins, Promises, without_password};
 use crate::duration::shown;
 use crate::exit::{self, Failed};
 use crate::extend::Extend;
@@ -378,6 +378,36 @@ impl Cluster {
     pub(crate) fn has_markers(&self) -> bool {
         let has_marker = |url: &String| quorlock::node::has_marker(url);
         self.promises.dialect == Dialect::Strict && self.urls.iter().any(has_marker)
+    }
+
+    /// The URLs of the nodes, without passwords.
+    pub(crate) fn shown_nodes(&self) -> Vec<String> {
+        self.urls.iter().map(|url| without_password(url)).collect()
+    }
+
+    /// What stands before the names of all locks; empty for nothing.
+    pub(crate) fn prefix(&self) -> String {
+        self.prefix.to_string_lossy().into_owned()
+    }
+
+    /// If too few nodes vote, and some of them belong to another set of nodes or serve clients with other settings, it
+    /// is of no use to wait.
+    pub(crate) async fn refuse_other_set(&self, status: &LockStatus) -> Result<(), Failed> {
+        if !self.has_markers() || status.quarantine().is_none() {
+            return Ok(());
+        }
+        let nodes = self.builder().members().await?.nodes;
+        let refusal = nodes.iter().find_map(|node| match &node.state {
+            MemberState::Other(why) => Some((&node.node, why.clone())),
+            MemberState::Closed { successor } => {
+                Some((&node.node, format!("its set was replaced by {}", successor.join(", "))))
+            }
+            _ => None,
+        });
+        match refusal {
+            Some((node, why)) => Err(Failed::new(exit::MISUSE, format!("node {node}: {why}"))),
+            None => Ok(()),
+        }
     }
 
     /// A locker with these settings, yet to be connected.

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
-use quorlock::{Status, Verdict};
+use quorlock::{NodeStatus, Status, Verdict};
 use serde_json::{Value, json};
 use tokio::select;
 use tokio::signal::ctrl_c;
@@ -37,6 +37,7 @@ pub(crate) async fn status(plan: &plan::Status) -> Result<u8, Failed> {
     }
     let locker = plan.cluster.connect_to_look().await?;
     let status = locker.inspect(plan.name.as_bytes()).await?;
+    plan.cluster.refuse_other_set(&status).await?;
     stdout::write(&text(plan, &status))?;
     let told = matches!(status.verdict(), Verdict::Held(_) | Verdict::Free | Verdict::Split);
     Ok(if told { 0 } else { exit::UNAVAILABLE })
@@ -126,11 +127,11 @@ fn table(status: &Status, now: SystemTime) -> String {
             "{name} is held by nobody, but not free {}: no holder has a majority\n",
             lasts(status.remaining())
         ),
-        _ => format!(
-            "{name} may be held or free: {} of {} nodes answered, too few to tell\n",
-            status.nodes.iter().filter(|node| node.record.is_ok()).count(),
-            status.nodes.len()
-        ),
+        _ => {
+            let knows = |node: &&NodeStatus| node.record.is_ok() && node.quarantine.is_none();
+            let (count, all) = (status.nodes.iter().filter(knows).count(), status.nodes.len());
+            format!("{name} may be held or free: {count} of {all} nodes know, too few to tell\n")
+        }
     };
     // Writing to a string cannot fail.
     if let Some(note) = status.note() {
@@ -147,7 +148,8 @@ fn table(status: &Status, now: SystemTime) -> String {
             text,
             "votes:   {}",
             init_line::complete(format!(
-                "too few nodes cast one for another {}; wait, or run quorlock init --force if they are new",
+                "too few nodes cast one for another {}, and may have forgotten locks; wait, or run quorlock init if \
+                 no lock was ever taken on them",
                 shown(left)
             ))
         );

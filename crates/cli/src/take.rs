@@ -18,7 +18,7 @@ use crate::plan;
 use crate::processes;
 use crate::reaper;
 use crate::signals::{Event, Signals};
-use crate::stderr::{self, say};
+use crate::stderr::{self, warn};
 use crate::waiting;
 
 /// The pauses between two attempts to connect: short at first, for nodes that are just starting.
@@ -102,9 +102,10 @@ pub(crate) async fn connect(plan: &plan::Run, patience: &Patience) -> Result<Loc
     }
     match patience.left_for_votes() {
         Some(left) if !patience.lasts() => {
-            say(format_args!("{last}; trying again for {} (--votes-within)", shown(left)));
+            warn(format_args!("{last}; trying again for {} (--votes-within)", shown(left)));
         }
-        _ => say(format_args!("{last}; trying again until they are there")),
+        Some(left) => warn(format_args!("{last}; trying again for {}", shown(left))),
+        None => warn(format_args!("{last}; trying again until they are there")),
     }
     let connected = loop {
         sleep(patience.left_for_votes().map_or(pause, |left| left.min(pause))).await;

@@ -65,8 +65,6 @@ pub struct Candidacy {
     last_sent: Moment,
     /// Where our tickets stand, by what the nodes have said so far; zero if they have said nothing.
     number: u64,
-    /// What these have granted was given back: they are not asked again before all are.
-    spared: NodeSet,
     /// Nothing before the first of them: there may be many waiters, and most have none.
     grants: Option<Box<Grants>>,
 }
@@ -151,7 +149,6 @@ impl Candidacy {
             asked_at: Moment::default(),
             last_sent: Moment::default(),
             number: 0,
-            spared: NodeSet::EMPTY,
             grants: None,
         }
     }
@@ -181,7 +178,9 @@ impl Candidacy {
             }
         } else if nodes.len() == self.nodes.len() {
             self.asked_at = sent;
-            self.spared = NodeSet::EMPTY;
+            for stand in self.nodes.iter_mut().filter(|stand| **stand == Stand::Spared) {
+                *stand = Stand::Unknown;
+            }
             let votes = self.votes();
             if let Some(grants) = &mut self.grants {
                 grants.yielded = false;
@@ -301,13 +300,17 @@ impl Candidacy {
     /// to a holder are left to it, until all are asked again.
     #[must_use = "the others are to be asked"]
     pub fn start_over(&mut self) -> NodeSet {
-        if !self.has_open_offer() {
-            self.spared = self.spared.union(self.granted_nodes());
+        let left_to_holder = !self.has_open_offer();
+        for stand in &mut self.nodes {
+            *stand = match stand {
+                Stand::Granted if left_to_holder => Stand::Spared,
+                Stand::Spared => Stand::Spared,
+                _ => Stand::Unknown,
+            };
         }
-        self.nodes.fill(Stand::Unknown);
         self.pending = NodeSet::EMPTY;
         self.grants = None;
-        NodeSet::first(self.nodes.len()).without(self.spared)
+        self.those(|stand| stand != Stand::Spared)
     }
 
     /// `node` has answered, or is not waited for any longer.

@@ -9,6 +9,8 @@ use crate::Moment;
 pub(crate) enum Stand {
     /// Nothing, or it could not be asked.
     Unknown,
+    /// The same. What it had granted was given back: it is not asked again before all are.
+    Spared,
     /// The record there is ours.
     Granted,
     /// Another has it.

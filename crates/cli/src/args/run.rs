@@ -106,7 +106,7 @@ pub(crate) struct RunArgs {
                   cannot be reached; 0 for not at all [env: QUORLOCK_VOTES_WITHIN] [default: until nodes that \
                   were all restarted vote again, and 5s; at most 2m]"
     )]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "wait")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "nonblock")]
     pub(crate) votes_within: Option<Duration>,
 
     /// The exit code if the lock is taken (-n) or does not become free in time (-w) [default: 75
@@ -132,8 +132,8 @@ pub(crate) struct RunArgs {
 
     #[arg(
         help = "How long before the end of the lease the command is told (--signal), if the lock cannot be extended: \
-                what it gets to clean up in, before it is killed (SIGKILL). At most half of the TTL [default: a \
-                sixth of the TTL]"
+                what it gets to clean up in, before it is killed (SIGKILL). At most half of the lease, which is \
+                a little less than the TTL [default: a sixth of the TTL]"
     )]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) end_before: Option<Duration>,

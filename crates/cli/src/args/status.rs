@@ -14,7 +14,8 @@ line for each node. A holder is shown as #, and 8 digits made from its secret to
 With --json it is one object in one line. Fields are never removed; what is not known is null:
   name          the lock
   state         held, free, split (nobody has a majority, and it is not
-                free), or unknown (too few nodes answered)
+                free), or unknown (too few nodes answered, or
+                too many may have forgotten locks)
   holder        as above
   by            {host, user, pid, command} of a holder that runs quorlock
   note          what any other holder says of itself

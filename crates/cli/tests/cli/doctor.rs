@@ -213,7 +213,7 @@ fn whether_a_node_votes_is_said_and_when_it_will() {
         assert_eq!(found.0["nodes"][0]["usable"], false);
     };
     let new = look(69);
-    told(&new, "it has no mark", "run quorlock init --force if they are new");
+    told(&new, "it has no mark", "run quorlock init if no lock was ever taken there");
     told(&new, "it votes in 30 s, which begin with this look", "wait");
     assert_eq!(new.fact(0, "marker"), "none");
     assert_eq!(new.fact(0, "quarantine_ms"), 30_500);

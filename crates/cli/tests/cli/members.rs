@@ -44,10 +44,21 @@ fn a_client_with_another_list_is_refused_with_both() {
             }
             assert!(run.stderr.contains("quorlock nodes"), "{run:?}");
         }
+        // Whoever only looks is not told to wait, nor to mark them as new.
+        for look in [&["status", "x"][..], &["list"]] {
+            let look = outcome(&mut on(&others, look));
+            assert_eq!((look.code, look.stdout.as_str()), (Some(78), ""), "{look:?}");
+            assert!(look.stderr.contains("belongs to the set of nodes"), "{look:?}");
+            assert!(!look.stderr.contains("quorlock init"), "{look:?}");
+        }
         let doctor = outcome(&mut on(&others, &["doctor"]));
         assert!(doctor.stdout.contains("belongs to the set of nodes"), "{doctor:?}");
     }
     done(&[c, a, b], &TRY);
+    let mut other_ttl = on(&[a, b, c], &["status", "x"]);
+    let status = outcome(other_ttl.env("QUORLOCK_MAX_TTL", "2s"));
+    assert_eq!(status.code, Some(78), "{status:?}");
+    assert!(status.stderr.contains("max_ttl"), "{status:?}");
 }
 
 #[test]

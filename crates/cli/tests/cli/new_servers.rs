@@ -71,17 +71,23 @@ fn elsewhere_there_is_a_line_to_paste() {
     let run = outcome(&mut run);
     assert_eq!((run.code, run.stdout.as_str()), (Some(69), ""), "{run:?}");
     let line = format!(
-        "; to paste: quorlock init --force --node {} --prefix 'a b:' --max-ttl 3600000ms",
+        "; to paste: quorlock init --node {} --prefix 'a b:' --max-ttl 3600000ms",
         nodes.urls()
     );
     assert!(run.stderr.trim_end().ends_with(&line), "{run:?}");
-    // Pasted, it does what it says, for the same prefix.
+    // Pasted, it says what the time is for that has begun by now, and how to cut it short.
     let pasted = line.split_once("quorlock init").expect("the line").1;
-    let script = format!("$QUORLOCK init --yes {pasted}");
-    let mut shell = Command::new("sh");
-    shell.env("QUORLOCK", env!("CARGO_BIN_EXE_quorlock")).args(["-c", &script]);
-    let init = outcome(shell.env_remove("QUORLOCK_NODES"));
-    assert_eq!(init.code, Some(0), "{init:?}");
+    let init = |options: &str| {
+        let script = format!("$QUORLOCK init --yes {options} {pasted}");
+        let mut shell = Command::new("sh");
+        shell.env("QUORLOCK", env!("CARGO_BIN_EXE_quorlock")).args(["-c", &script]);
+        outcome(shell.env_remove("QUORLOCK_NODES"))
+    };
+    let refused = init("");
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stdout.contains("or use --force if no client believes in any lock"));
+    let forced = init("--force");
+    assert_eq!(forced.code, Some(0), "{forced:?}");
     let mut run = distrusting(&nodes, &["run", "-n", "--prefix", "a b:", "x", "--", "true"]);
     assert_eq!(outcome(&mut run).code, Some(0));
 }
@@ -99,13 +105,12 @@ fn the_line_names_the_file_and_shows_no_password() {
         run.stderr
     };
     let by_file = run(crate::nodes::quorlock().env("QUORLOCK_CONFIG", &file));
-    let line = format!("quorlock init --force --config {}\n", file.display());
+    let line = format!("quorlock init --config {}\n", file.display());
     assert!(by_file.ends_with(&line), "{by_file}");
     server.command(&["FLUSHALL"]);
     let said = run(crate::nodes::quorlock()
         .env("QUORLOCK_NODES", server.url())
         .env("QUORLOCK_MAX_TTL", "1h"));
-    let line =
-        format!("quorlock init --force --node redis://{} --max-ttl 3600000ms\n", server.addr());
+    let line = format!("quorlock init --node redis://{} --max-ttl 3600000ms\n", server.addr());
     assert!(said.ends_with(&line), "{said}");
 }

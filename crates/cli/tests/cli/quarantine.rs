@@ -38,8 +38,8 @@ fn assert_told(said: &str, nodes: &Nodes) {
         assert!(said.contains(&format!("redis://{}", server.addr())), "{said}");
     }
     assert!(said.contains("the lock x cannot be taken for another 1."), "{said}");
-    assert!(said.contains("the set of nodes is new, or all of it may have forgotten"), "{said}");
-    assert!(said.contains("run quorlock init --force if they are new"), "{said}");
+    assert!(said.contains("the set of nodes is new, or too many of them were started"), "{said}");
+    assert!(said.contains("run quorlock init if no lock was ever taken on them"), "{said}");
 }
 
 #[test]
@@ -72,7 +72,10 @@ fn who_does_not_wait_or_not_long_enough_gets_69_and_the_remedy() {
             let Outcome { code, stdout, stderr, .. } = outcome(&mut command);
             assert_eq!((code, stdout.as_str()), (Some(69), ""), "{verb} {patience}: {stderr}");
             assert!(stderr.contains("the lock x cannot be taken for another 3600"), "{stderr}");
-            assert!(stderr.contains("run quorlock init --force if they are new"), "{stderr}");
+            assert!(
+                stderr.contains("run quorlock init if no lock was ever taken on them"),
+                "{stderr}"
+            );
         }
     }
 }
@@ -83,7 +86,7 @@ fn a_terminal_shows_how_long_it_takes() {
     let mut run = Terminal::start(distrusting(&nodes, "run").args(["x", "--", "echo", "in"]));
     run.sees("Mark them as new? [y/N] ");
     run.types("n\n");
-    let warned = run.sees("if they are new");
+    let warned = run.sees("was ever taken on them");
     assert!(warned.contains("cannot be taken for another 1."), "{warned}");
     let mut seen = Vec::new();
     while seen.len() < 5 {
@@ -206,10 +209,13 @@ fn status_and_list_show_who_does_not_vote_and_for_how_long() {
     assert_eq!(list.stderr, format!("quorlock: warning: {node}"));
 
     nodes.0[2].restart();
-    let two = looked(0);
+    let two = looked(69);
     assert!(two["quarantine_ms"].as_u64() >= Some(3_600_000), "{two}");
     let said = patient(&["status", "x"]).stdout;
-    assert!(said.contains("\nvotes:   too few nodes cast one for another 1h0m; "), "{said}");
+    assert!(
+        said.contains("\nvotes:   too few nodes cast one for another 1h0m, and may have"),
+        "{said}"
+    );
 }
 
 /// All machines were restarted, and then comes the job of the night.
@@ -256,4 +262,34 @@ fn status_list_and_doctor_begin_the_time_without_votes() {
         let run = outcome(distrusting(&nodes, "run").args(job));
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{look:?}: {run:?}");
     }
+}
+
+/// They have no record of what they may have forgotten.
+#[test]
+fn a_lock_that_may_be_forgotten_is_not_called_free() {
+    let nodes = Nodes::start(3);
+    init(&nodes);
+    // Long enough for any machine.
+    let looks = |subcommand: &str, args: &[&str]| {
+        let mut command = distrusting(&nodes, subcommand);
+        outcome(command.env("QUORLOCK_MAX_TTL", "1h").args(args))
+    };
+    let mark = outcome(
+        distrusting(&nodes, "init").env("QUORLOCK_MAX_TTL", "1h").args(["--yes", "--force"]),
+    );
+    assert_eq!(mark.code, Some(0), "{mark:?}");
+    let free = looks("status", &["--json", "x"]);
+    let state =
+        |status: &Outcome| serde_json::from_str::<Value>(&status.stdout).unwrap()["state"].clone();
+    assert_eq!((free.code, state(&free)), (Some(0), "free".into()), "{free:?}");
+    nodes.0.iter().for_each(RedisServer::restart);
+    let status = looks("status", &["--json", "x"]);
+    assert_eq!((status.code, state(&status)), (Some(69), "unknown".into()), "{status:?}");
+    let said = looks("status", &["x"]);
+    assert!(said.stdout.contains("x may be held or free: 0 of 3 nodes know"), "{said:?}");
+    assert!(!said.stdout.contains("--force"), "{said:?}");
+    let list = looks("list", &[]);
+    assert_eq!(list.code, Some(69), "{list:?}");
+    assert!(list.stderr.contains("may have forgotten locks"), "{list:?}");
+    assert!(!list.stdout.contains("no lock is held\n"), "{list:?}");
 }

@@ -110,12 +110,12 @@ fn too_few_nodes_to_tell_give_69() {
     Record::write(&nodes.0[0], "x", "somebody");
     let open = outcome(nodes.quorlock("status").arg("x"));
     assert_eq!(open.code, Some(69), "{open:?}");
-    assert!(open.stdout.starts_with("x may be held or free: 2 of 3 nodes answered"), "{open:?}");
+    assert!(open.stdout.starts_with("x may be held or free: 2 of 3 nodes know"), "{open:?}");
 
     nodes.0[2].kill();
     let few = outcome(nodes.quorlock("status").arg("x"));
     assert_eq!((few.code, few.stderr.as_str()), (Some(69), ""), "{few:?}");
-    assert!(few.stdout.starts_with("x may be held or free: 1 of 3 nodes answered"), "{few:?}");
+    assert!(few.stdout.starts_with("x may be held or free: 1 of 3 nodes know"), "{few:?}");
     let (_, said) = read(&few, &nodes);
     assert!(said[0].trim().starts_with('#'), "{few:?}");
     assert!(said[1].contains("cannot connect") && said[2].contains("cannot connect"), "{few:?}");

@@ -14,7 +14,7 @@ use crate::note::Note;
 use crate::token::{OwnerId, Token};
 
 /// Why a node casts no vote, where it has not said more.
-const MAY_HAVE_FORGOTTEN: &str = "new, or started or emptied, and locks may be forgotten; wait, or run quorlock init --force if they are new";
+const MAY_HAVE_FORGOTTEN: &str = "new, or started or emptied, and locks may be forgotten; wait, or run quorlock init if no lock was ever taken on them";
 
 #[derive(Debug)]
 pub(crate) struct InspectRound {
@@ -153,11 +153,11 @@ impl NodeStatus {
 pub enum Verdict {
     /// A majority names this holder.
     Held(Holder),
-    /// A majority has no record.
+    /// A majority has no record, and has forgotten none.
     Free,
     /// Nobody has a majority, and nobody can get one before some records are gone.
     Split,
-    /// The nodes that did not answer could make a majority for somebody.
+    /// The nodes that did not answer, or may have forgotten something, could make a majority for somebody.
     Unknown,
 }
 
@@ -165,8 +165,12 @@ impl Status {
     /// What the nodes say, taken together.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        let answers: Vec<_> =
-            self.nodes.iter().filter_map(|node| node.record.as_ref().ok()).collect();
+        // A node that may have forgotten something knows of what it has, and not of what it has not.
+        let knows = |node: &&NodeStatus| {
+            node.quarantine.is_none() || matches!(node.record, Ok(Some(_)) | Err(_))
+        };
+        let nodes = self.nodes.iter().filter(knows);
+        let answers: Vec<_> = nodes.filter_map(|node| node.record.as_ref().ok()).collect();
         let mut holders: BTreeMap<Holder, usize> = BTreeMap::new();
         for record in answers.iter().copied().flatten() {
             *holders.entry(record.holder).or_default() += 1;
@@ -356,6 +360,22 @@ mod tests {
         ] {
             assert_eq!(status(nodes).verdict(), verdict, "{nodes}");
         }
+    }
+
+    #[test]
+    fn who_may_have_forgotten_a_record_does_not_say_that_it_is_free() {
+        let forgetful = |count: usize, nodes: &str| {
+            let mut status = status(nodes);
+            for node in &mut status.nodes[..count] {
+                node.quarantine = Some(Duration::from_secs(1));
+            }
+            status.verdict()
+        };
+        assert_eq!(forgetful(1, "..."), Verdict::Free);
+        assert_eq!(forgetful(2, "..."), Verdict::Unknown);
+        assert_eq!(forgetful(3, "..."), Verdict::Unknown);
+        assert_eq!(forgetful(3, "aa."), Verdict::Held(Holder::of(b"a")), "that it knows");
+        assert_eq!(forgetful(1, ".ab"), Verdict::Unknown);
     }
 
     #[test]

@@ -53,13 +53,18 @@ impl Kind {
     pub(super) fn of(index: usize, url: &str) -> Result<&'static Self, Error> {
         Self::known(url).map(|(kind, _)| kind).ok_or_else(|| {
             let looks: Vec<_> = KINDS.iter().map(|kind| kind.looks_like).collect();
-            // The URL is not shown whole: what follows the scheme may hold a password.
+            // The URL is not shown whole: what follows the scheme may hold a password, and so may what has none.
+            let problem = match url.split_once("://") {
+                Some((scheme, _)) if is_scheme(scheme) => {
+                    format!(
+                        "node {} has the URL scheme {scheme:?}, which no kind of node has",
+                        index + 1
+                    )
+                }
+                _ => format!("node {} is no URL: it has no scheme", index + 1),
+            };
             Error::misuse(
-                format!(
-                    "node {} has the URL scheme {:?}, which no kind of node has",
-                    index + 1,
-                    scheme(url)
-                ),
+                problem,
                 match looks.as_slice() {
                     [] => "build quorlock with the feature redis or sqlite".to_owned(),
                     looks => format!("use {}", looks.join(", or ")),
@@ -75,6 +80,12 @@ impl Kind {
             Some((kind, *login))
         })
     }
+}
+
+/// Whether it can be one, and nothing else.
+fn is_scheme(text: &str) -> bool {
+    let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    !text.is_empty() && text.bytes().all(valid)
 }
 
 fn scheme(url: &str) -> &str {
@@ -104,5 +115,11 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert!(!text.contains("hunter2"), "{text}");
+        for url in ["hunter2@host:6379", "hunter2", "user:hunter2@host", "a hunter2://x", ""] {
+            let Err(error) = Kind::of(0, url) else { panic!("accepted") };
+            let text = error.to_string();
+            assert!(text.contains("node 1 is no URL: it has no scheme"), "{text}");
+            assert!(text.contains("redis://HOST") && !text.contains("hunter2"), "{text}");
+        }
     }
 }

@@ -254,6 +254,6 @@ async fn a_prefix_that_is_new_is_called_that() {
     let locker = builder.connect().await.expect("servers that are up");
     let error = locker.try_lock(NAME).await.expect_err("no mark").to_string();
     assert!(error.contains("the prefix app: is new on these nodes"), "{error}");
-    assert!(error.contains("quorlock init --prefix app: --force"), "{error}");
+    assert!(error.contains("run quorlock init --prefix app: if nobody has used it"), "{error}");
     assert!(!error.contains("started"), "{error}");
 }

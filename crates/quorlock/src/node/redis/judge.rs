@@ -185,7 +185,7 @@ pub(super) fn marker(
                 ),
             };
             let remedy = format!(
-                "wait, and it votes by itself, or run quorlock init{init} --force if they are new"
+                "wait, and it votes by itself, or run quorlock init{init} if no lock was ever taken there"
             );
             examination.refuse(CHECK, text, &remedy);
         }

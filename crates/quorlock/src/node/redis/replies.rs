@@ -156,13 +156,13 @@ fn without_mark(prefix: &str) -> String {
 
 fn forming(prefix: &str) -> String {
     if prefix.is_empty() {
-        return "the set of nodes is new, or all of it may have forgotten locks; wait, or run quorlock init \
-                --force if they are new"
+        return "the set of nodes is new, or too many of them were started or emptied and may have forgotten \
+                locks; wait, or run quorlock init if no lock was ever taken on them"
             .to_owned();
     }
     format!(
-        "the prefix {prefix} is new on these nodes, or all of them may have forgotten its locks; wait, or run \
-         quorlock init --prefix {prefix} --force if they are new"
+        "the prefix {prefix} is new on these nodes, or too many of them may have forgotten its locks; wait, or run \
+         quorlock init --prefix {prefix} if nobody has used it"
     )
 }
 
