@@ -168,6 +168,8 @@ impl Task {
             // Before the look at the clock, so that nothing can slip in between.
             while self.set.as_mut().poll(cx).is_ready() {
                 self.set = self.clock.set();
+                // It was to end at the same moment by another time.
+                self.nap = None;
             }
             let now = self.clock.now();
             let mut due = {

@@ -113,8 +113,9 @@ async fn no_nodes_or_too_many() {
 async fn a_url_that_names_no_node_we_know() {
     for (url, says) in [
         ("http://:hunter2@host", "\"http\""),
-        ("localhost:6379", "\"localhost\""),
-        ("", "\"\""),
+        ("localhost:6379", "it has no scheme"),
+        ("hunter2@localhost:6379", "it has no scheme"),
+        ("", "it has no scheme"),
         ("redis://:hunter2@", "cannot be read"),
         ("redis://:hunter2@host/hunter", "\"hunter\""),
     ] {

@@ -1,10 +1,11 @@
 //! Time that passes only when everybody waits for it.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
@@ -22,6 +23,8 @@ pub struct VirtualTime {
     handle: Handle,
     inner: TokioRuntime,
     apart: Mutex<Apart>,
+    /// Told when the time of day is set.
+    set: Arc<Notify>,
 }
 
 /// What sets the clocks apart from the timers.
@@ -51,6 +54,7 @@ impl VirtualTime {
             handle: Handle::current(),
             inner: TokioRuntime::current(),
             apart: Mutex::new(Apart { suspended: Duration::ZERO, wall }),
+            set: Arc::default(),
         }
     }
 
@@ -79,6 +83,7 @@ impl VirtualTime {
     pub fn set_wall(&self, wall: SystemTime) {
         let elapsed = self.elapsed();
         self.apart.lock().expect("no panic in between").wall = wall - elapsed;
+        self.set.notify_waiters();
     }
 
     fn elapsed(&self) -> Duration {
@@ -97,6 +102,10 @@ impl Runtime for VirtualTime {
     fn wall(&self) -> SystemTime {
         let elapsed = self.elapsed();
         self.apart.lock().expect("no panic in between").wall + elapsed
+    }
+
+    fn wall_set(&self) -> BoxFuture<'static, ()> {
+        Box::pin(Arc::clone(&self.set).notified_owned())
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
