@@ -92,6 +92,10 @@ mod tests {
         assert_eq!(window.calls(), Window::LEAST);
         window.answered(at(3_000), at(3_050));
         assert_eq!(window.calls(), Window::LEAST, "neither slow nor fast");
+        window.answered(at(3_200), at(3_201));
+        assert_eq!(window.calls(), Window::LEAST + 16);
+        window.answered(at(3_300), at(3_301).after(TARGET));
+        assert_eq!(window.calls(), Window::LEAST + 16, "not more than it may be");
         for sent in 4_000..4_200 {
             window.answered(at(sent), at(sent + 30));
         }

@@ -221,6 +221,14 @@ proptest! {
         }
         let is_kept = matches!(kept.outcome(), Some(ExtendOutcome::Renewed { .. }));
         prop_assert!(is_kept, "the third has had it all the time");
+        let backing = Backing::of(NodeSet::first(2));
+        let mut heard = Extend::new(quorum, &terms(100), SENT, at(80), backing);
+        heard.stands_on(third);
+        for node in order {
+            heard.vote(node, [Vote::Yes, Vote::No, Vote::Yes][node], at(10));
+        }
+        let is_kept = matches!(heard.outcome(), Some(ExtendOutcome::Renewed { .. }));
+        prop_assert!(is_kept, "the third was heard of meanwhile");
         let renewed = Some(ExtendOutcome::Renewed { valid_until: terms(100).valid_until(SENT) });
         for away in [Vote::Yes, Vote::Silent, Vote::NotSent, Vote::Unknown, Vote::Apart] {
             prop_assert_eq!(with(away), renewed, "{:?}", away);
