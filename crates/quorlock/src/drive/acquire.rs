@@ -186,17 +186,17 @@ impl AcquireRound {
     }
 
     /// Puts what was won in front of the line.
-    fn won(&self, claim: Arc<Claim>) {
+    fn won(&self, claim: &Arc<Claim>) {
         if claim.to_confirm().is_none() {
-            self.core.front_holds(&claim);
+            self.core.front_holds(claim);
         }
         let (waker, left) = {
             let mut state = locked(&self.state);
-            state.claim = Some(Arc::clone(&claim));
+            state.claim = Some(Arc::clone(claim));
             (state.waker.take(), state.left)
         };
         if left {
-            self.let_go(&claim);
+            self.let_go(claim);
         }
         if let Some(waker) = waker {
             waker.wake();
@@ -243,7 +243,7 @@ impl AcquireRound {
             }
             Some(AcquireOutcome::Won { valid_until, number }) => {
                 let claim = self.claim(state, valid_until, number);
-                self.won(claim);
+                self.won(&claim);
             }
             Some(AcquireOutcome::Lost(_)) => {
                 let (waker, asking) = (state.waker.take(), state.asking);
