@@ -153,7 +153,9 @@ async fn extensions_of_many_locks_go_out_in_few_scripts() {
 async fn a_burst_on_servers_that_have_forgotten_the_scripts_is_held() {
     for dialect in [Dialect::Strict, Dialect::Redlock] {
         let servers = servers(3);
-        let locker = locker(&servers, dialect).await;
+        // However slow the machine is, no lock ends meanwhile.
+        let builder = Locker::builder().max_ttl(DEADLINE * 100).ttl(DEADLINE * 100);
+        let locker = locker_of(builder, &servers, dialect).await;
         for server in &servers {
             server.command(&["SCRIPT", "FLUSH"]);
         }
