@@ -104,7 +104,8 @@ impl Core {
     /// a failure of the node, whatever else it says; and so is a place in its queue that nobody can have there, since
     /// other nodes would be asked for the same.
     pub(crate) fn heard(&self, node: usize, wall_us: u64, answer: Answer) -> Answer {
-        if let Answer::Queued(Queued { number, .. }) = answer
+        if let Answer::Queued(queued) = &answer
+            && let Queued { number, .. } = **queued
             && !self.believes(node, wall_us, number)
         {
             let text = format!("says that our place in its queue is {number}, which cannot be");

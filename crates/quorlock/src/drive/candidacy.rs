@@ -504,7 +504,8 @@ impl Candidacy {
                     state.said.forget(node);
                     state.standing.granted(node, sent, number);
                 }
-                Answer::Queued(Queued { number, record, told }) => {
+                Answer::Queued(queued) => {
+                    let Queued { number, record, told } = *queued;
                     // One that was passed on this moment lasts as long as ours would.
                     let remaining = record.map_or(Some(self.ttl()), |record| record.remaining);
                     let free_at = remaining.map(|remaining| now.after(remaining));

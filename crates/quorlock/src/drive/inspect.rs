@@ -85,7 +85,7 @@ impl Round for InspectRound {
                 if seen.quarantine.is_some() {
                     self.core.seen_in_quarantine();
                 }
-                Ok(seen)
+                Ok(*seen)
             }
             Answer::Failed(failure) => Err(failure),
             Answer::Granted { .. }
@@ -166,9 +166,8 @@ impl Status {
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         // A node that may have forgotten something knows of what it has, and not of what it has not.
-        let knows = |node: &&NodeStatus| {
-            node.quarantine.is_none() || matches!(node.record, Ok(Some(_)) | Err(_))
-        };
+        let knows =
+            |node: &&NodeStatus| node.quarantine.is_none() || matches!(node.record, Ok(Some(_)));
         let nodes = self.nodes.iter().filter(knows);
         let answers: Vec<_> = nodes.filter_map(|node| node.record.as_ref().ok()).collect();
         let mut holders: BTreeMap<Holder, usize> = BTreeMap::new();

@@ -116,7 +116,7 @@ impl Round for ListRound {
 
     fn cast(self: Arc<Self>, _node: usize, answer: Answer) {
         self.answer(match answer {
-            Answer::Listed(listed) => Ok(listed),
+            Answer::Listed(listed) => Ok(*listed),
             Answer::Failed(failure) => Err(failure),
             _ => Err(Failure::new(FailureKind::Broken, "answered a look with a vote")),
         });

@@ -154,7 +154,7 @@ impl Round for MarkerRound {
         self.take_in(
             node,
             match answer {
-                Answer::Marker(marker) => Ok(marker),
+                Answer::Marker(marker) => Ok(marker.map(|marker| *marker)),
                 Answer::Failed(failure) => Err(failure),
                 _ => Err(Failure::new(FailureKind::Broken, "answered a look with a vote")),
             },

@@ -321,7 +321,7 @@ pub enum Verb<'a> {
     Mark(&'a Mark),
 }
 
-/// What a node says.
+/// What a node says. The usual answers are small, since each is moved several times on its way.
 #[derive(Debug, Clone)]
 pub enum Answer {
     /// The record is ours.
@@ -337,13 +337,13 @@ pub enum Answer {
     /// Held by another, or not ours.
     Refused,
     /// Held by another, and our place in the queue is kept.
-    Queued(Queued),
+    Queued(Box<Queued>),
     /// What is there.
-    Seen(Seen),
+    Seen(Box<Seen>),
     /// Some of the locks.
-    Listed(Listed),
+    Listed(Box<Listed>),
     /// The set that the node belongs to; `None` if nodes of this kind keep none, and vote for all.
-    Marker(Option<Marker>),
+    Marker(Option<Box<Marker>>),
     /// Neither.
     Failed(Failure),
 }
@@ -529,5 +529,16 @@ impl Drop for Call {
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each is moved several times between the socket and its round.
+    #[test]
+    fn an_answer_is_small() {
+        assert!(size_of::<Answer>() <= 32, "{}", size_of::<Answer>());
     }
 }

@@ -324,7 +324,7 @@ impl Link {
     fn read(&self, call: &Call, served: Served) -> Answer {
         let server_us = match served {
             Served::Answer(Answer::Seen(seen)) if self.planted(Planted::TakenInQuarantine) => {
-                return Answer::Seen(seen.quarantined(None));
+                return Answer::Seen(Box::new(seen.quarantined(None)));
             }
             Served::Answer(answer) => return answer,
             Served::NoVote(_)

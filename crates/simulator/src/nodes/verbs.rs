@@ -242,7 +242,7 @@ impl<R: Records> Keys<R> {
                 self.let_go(name, &token.text(), *next, script);
                 Answer::Done
             }
-            AskedVerb::Inspect => Answer::Seen(self.inspect(name, script)),
+            AskedVerb::Inspect => Answer::Seen(Box::new(self.inspect(name, script))),
             AskedVerb::Describe { token, note, keep } => {
                 if !holds(self, &token.text()) || !self.records.is_live(name, script) {
                     return Ok(Answer::Refused);
@@ -269,13 +269,13 @@ impl<R: Records> Keys<R> {
                 if let Some(refusal) = self.records.clock_refusal(script) {
                     return Err(refusal);
                 }
-                Answer::Marker(self.records.mark(mark.as_ref(), script))
+                Answer::Marker(self.records.mark(mark.as_ref(), script).map(Box::new))
             }
             AskedVerb::List => {
                 let live = self.records.names().into_iter();
                 let live = live.filter(|name| self.records.kept(name, script.clock).is_some());
                 let names = live.filter_map(|name| Name::new(name).ok()).collect();
-                Answer::Listed(Listed { names, next: None })
+                Answer::Listed(Box::new(Listed { names, next: None }))
             }
         })
     }
@@ -309,7 +309,7 @@ impl<R: Records> Keys<R> {
         let waiter = Waiter { ticket, ttl_ms, sent, proposal, seen_us: script.micros() };
         let number = self.take_place(name, &me, waiter, script);
         // Whether word will come is known by the connection: it listens, or it is none.
-        let queued = |record| Answer::Queued(Queued { number, record, told: true });
+        let queued = |record| Answer::Queued(Box::new(Queued { number, record, told: true }));
         let left = self.records.left(name, script);
         if let Some(owner) = &owner
             && !mine

@@ -189,7 +189,7 @@ impl Owner {
     /// If the node does not say.
     pub async fn looked(&self, node: &Arc<dyn Node>) -> Seen {
         match self.inspect(node).answer().await {
-            Answer::Seen(seen) => seen,
+            Answer::Seen(seen) => *seen,
             other => panic!("a look was answered with {other:?}"),
         }
     }
@@ -212,7 +212,8 @@ impl Owner {
         let (mut all, mut from) = (Vec::new(), Vec::new());
         loop {
             match self.ask(node, Ask::List(from)).answer().await {
-                Answer::Listed(Listed { names, next }) => {
+                Answer::Listed(listed) => {
+                    let Listed { names, next } = *listed;
                     all.extend(names);
                     match next {
                         Some(next) => from = next,
@@ -300,7 +301,7 @@ impl Probe {
     /// If we have none.
     pub async fn queued(&self) -> Queued {
         match self.answer().await {
-            Answer::Queued(queued) => queued,
+            Answer::Queued(queued) => *queued,
             other => panic!("not a place in the queue: {other:?}"),
         }
     }

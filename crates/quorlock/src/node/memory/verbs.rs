@@ -87,7 +87,7 @@ impl Records {
             Verb::Release { token, next, participant, .. } => {
                 return self.release(name, token, participant, next, now);
             }
-            Verb::Inspect => Answer::Seen(self.seen(name, now)),
+            Verb::Inspect => Answer::Seen(Box::new(self.seen(name, now))),
             Verb::Describe { token, note, keep } => {
                 if !kept.is_some_and(|kept| kept.is_of(token)) {
                     return (Answer::Refused, None);
@@ -113,7 +113,7 @@ impl Records {
                 let live = self.by_name.iter().filter(|(_, kept)| kept.expires > now);
                 let ours = live.filter(|(_, kept)| Token::parse(&kept.token).is_some());
                 let names = ours.filter_map(|(name, _)| Name::new(name).ok()).collect();
-                Answer::Listed(Listed { names, next: None })
+                Answer::Listed(Box::new(Listed { names, next: None }))
             }
         };
         (answer, None)
@@ -166,7 +166,7 @@ impl Records {
         };
         let listener = self.listeners.get(&client);
         let told = listener.is_some_and(|listener| listener.inbox.strong_count() > 0);
-        (Answer::Queued(Queued { number, record, told }), word)
+        (Answer::Queued(Box::new(Queued { number, record, told })), word)
     }
 
     fn release(
@@ -434,7 +434,7 @@ mod tests {
     async fn whoever_does_not_listen_is_not_told() {
         let ([first, next], mut node) = (tokens(), Node::new());
         assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
-        let told = |answer| matches!(answer, Answer::Queued(Queued { told: true, .. }));
+        let told = |answer| matches!(answer, Answer::Queued(queued) if queued.told);
         assert!(told(node.wait(second(1), &next)));
         node.inbox = None;
         assert!(!told(node.wait(second(1), &next)));

@@ -9,7 +9,9 @@ use super::verbs::{self, By, Strict};
 use crate::drive::ListProgress;
 use crate::init::{Claimed, Look};
 use crate::name::Name;
-use crate::node::{Answer, Failure, FailureKind, Mark, Marker, Request, Setting, Verb, Writes};
+use crate::node::{
+    Answer, Failure, FailureKind, Listed, Mark, Marker, Request, Setting, Verb, Writes,
+};
 use crate::runtime::{BoxFuture, random_u64, wall_us};
 use crate::{Dialect, Error};
 
@@ -115,7 +117,7 @@ impl Server {
 
     async fn marker(&mut self, setting: &Setting, verb: Verb<'_>) -> Result<Marker, Failure> {
         match self.ask(setting, verb).await? {
-            Answer::Marker(Some(marker)) => Ok(marker),
+            Answer::Marker(Some(marker)) => Ok(*marker),
             _ => Err(Failure::new(FailureKind::Broken, "its marker cannot be read")),
         }
     }
@@ -130,8 +132,9 @@ impl Server {
                 return Err(Failure::new(FailureKind::Broken, "its locks cannot be listed"));
             };
             progress.step(&listed)?;
-            names.extend(listed.names);
-            match listed.next {
+            let Listed { names: some, next } = *listed;
+            names.extend(some);
+            match next {
                 Some(next) if names.len() < MOST_NAMES => from = next,
                 _ => return Ok(names),
             }

@@ -23,7 +23,7 @@ use super::stream::WriteHalf;
 use super::tending;
 use super::verbs::{Dialect, Sent, Strict};
 use crate::locked::locked;
-use crate::node::{Answer, Call, ClientId, Failure, FailureKind, Inbox, Setting};
+use crate::node::{Answer, Call, ClientId, Failure, FailureKind, Inbox, Request, Setting, Verb};
 use crate::runtime::{Moment, Runtime, wall_us};
 use quorlock_protocol::{Patience, Window};
 
@@ -99,13 +99,39 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Unsent {
     pub(super) call: Call,
+    /// When its round began.
+    pub(super) begun: Moment,
     /// It was sent once before, over a connection that broke before the reply came.
     pub(super) again: bool,
+    pub(super) kind: UnsentKind,
+}
+
+/// How it goes out. Kept beside the call: each look at a request costs as much as some of its command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnsentKind {
+    /// Together with others of its kind.
+    Extension,
+    /// A note, which may stand between extensions.
+    Note,
+    Other,
+}
+
+impl UnsentKind {
+    const fn of(request: &Request<'_>) -> Self {
+        match request.verb {
+            Verb::Extend { .. } => Self::Extension,
+            Verb::Describe { .. } => Self::Note,
+            _ => Self::Other,
+        }
+    }
 }
 
 impl Unsent {
-    const fn new(call: Call) -> Self {
-        Self { call, again: false }
+    /// One that was sent over a connection that broke before the reply came.
+    fn again(call: Call) -> Self {
+        let request = call.request();
+        let (begun, kind) = (request.sent, UnsentKind::of(&request));
+        Self { call, begun, again: true, kind }
     }
 }
 
@@ -205,6 +231,8 @@ impl Link {
         let request = call.request();
         let (since, wall_us) = (request.sent, request.wall_us);
         let owed = request.is_owed(since);
+        let kind = UnsentKind::of(&request);
+        let unsent = |call| Unsent { call, begun: since, again: false, kind };
         let mut state = self.state();
         let why = match &state.phase {
             // Its caller stood still before this. The server may have been started since, and must not
@@ -217,7 +245,7 @@ impl Link {
             Phase::Up(_) => Some(self.not_answering(&state, FailureKind::Unreachable)),
             Phase::New { awaited: true } if !request.is_mark() => {
                 let lateness = owed.then(|| call.lateness());
-                state.backlog.push_back(Unsent::new(call));
+                state.backlog.push_back(unsent(call));
                 drop(state);
                 if let Some(lateness) = lateness {
                     lateness.tell(not_connected());
@@ -232,7 +260,7 @@ impl Link {
                 if state.overdue > 0 || state.is_idle() {
                     state.send(call, Now { boot: since, wall_us }, false);
                 } else {
-                    state.backlog.push_back(Unsent::new(call));
+                    state.backlog.push_back(unsent(call));
                 }
                 if let Some(session) = state.wake_session() {
                     drop(state);
@@ -241,7 +269,7 @@ impl Link {
             }
             Some(why) if owed && !state.closing => {
                 let lateness = call.lateness();
-                state.parked.push_back(Unsent::new(call));
+                state.parked.push_back(unsent(call));
                 drop(state);
                 lateness.tell(why);
             }
@@ -344,7 +372,7 @@ impl Link {
         self.changed.notify_waiters();
         let text = format!("the connection broke before the answer came: {why}");
         let lost = Failure::new(FailureKind::Broken, text);
-        let waiting = waiting.into_iter().map(|waiting| Unsent { call: waiting.call, again: true });
+        let waiting = waiting.into_iter().map(|waiting| Unsent::again(waiting.call));
         let mut keep = VecDeque::new();
         for parked in parked.into_iter().chain(waiting) {
             if parked.call.request().is_owed(now) {

@@ -62,24 +62,26 @@ pub(super) fn read(
         }
         (Sent::Marker, Value::Array(parts)) => match (&dialect.strict, parts.as_slice()) {
             (Some(strict), [Value::Bulk(text), Value::Bulk(now)]) => match digits(now) {
-                Some(now_us) => Answer::Marker(Some(marker::read(text, &strict.run_id, now_us))),
+                Some(now_us) => {
+                    Answer::Marker(Some(Box::new(marker::read(text, &strict.run_id, now_us))))
+                }
                 None => Answer::Failed(unexpected(reply)),
             },
             _ => Answer::Failed(unexpected(reply)),
         },
         (Sent::Wait { told }, Value::Array(parts)) => match queued(parts, told) {
-            Some(queued) => Answer::Queued(queued),
+            Some(queued) => Answer::Queued(Box::new(queued)),
             None => Answer::Failed(unexpected(reply)),
         },
         (Sent::Inspect, Value::Array(parts)) => match parts.as_slice() {
             [Value::Bulk(kind)] => Answer::Failed(wrong_type(kind)),
             parts => match seen(parts) {
-                Some(seen) => Answer::Seen(seen),
+                Some(seen) => Answer::Seen(Box::new(seen)),
                 None => Answer::Failed(unexpected(reply)),
             },
         },
         (Sent::List, Value::Array(parts)) => match listed(parts, &dialect.prefix) {
-            Some(listed) => Answer::Listed(listed),
+            Some(listed) => Answer::Listed(Box::new(listed)),
             None => Answer::Failed(unexpected(reply)),
         },
         _ => Answer::Failed(unexpected(reply)),

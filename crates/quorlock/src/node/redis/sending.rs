@@ -17,7 +17,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::link::{Phase, State, Unsent};
+use super::link::{Phase, State, Unsent, UnsentKind};
 use super::verbs::{By, Sent};
 use crate::name::Name;
 use crate::node::{Call, Lateness, Request, Verb};
@@ -113,16 +113,17 @@ impl State {
         let now = now();
         // One that is behind the others by a time limit is not asked for what they have decided.
         let behind = self.patience.limit();
-        let is_moot = |call: &Call| now.boot.since(call.request().sent) > behind && call.is_moot();
+        let is_moot =
+            |unsent: &Unsent| now.boot.since(unsent.begun) > behind && unsent.call.is_moot();
         while self.has_room()
-            && let Some(Unsent { call, again }) = self.backlog.pop_front()
+            && let Some(next) = self.backlog.pop_front()
         {
-            if is_moot(&call) {
-                moot.push(call);
-            } else if is_extension(&call) && self.dialect.together {
-                moot.extend(self.make_together(call, now, is_moot));
+            if is_moot(&next) {
+                moot.push(next.call);
+            } else if next.kind == UnsentKind::Extension && self.dialect.together {
+                moot.extend(self.make_together(next.call, now, is_moot));
             } else {
-                self.make(call, now, again);
+                self.make(next.call, now, next.again);
             }
         }
         moot
@@ -134,14 +135,14 @@ impl State {
         &mut self,
         first: Call,
         now: Now,
-        is_moot: impl Fn(&Call) -> bool,
+        is_moot: impl Fn(&Unsent) -> bool,
     ) -> Vec<Call> {
         let (mut together, mut notes, mut moot) = (vec![first], Vec::new(), Vec::new());
         while together.len() + notes.len() < TOGETHER {
-            let to = match self.backlog.front().map(|next| &next.call) {
-                Some(call) if is_extension(call) && is_moot(call) => &mut moot,
-                Some(call) if is_extension(call) => &mut together,
-                Some(call) if matches!(call.request().verb, Verb::Describe { .. }) => &mut notes,
+            let to = match self.backlog.front().map(|next| (next.kind, next)) {
+                Some((UnsentKind::Extension, next)) if is_moot(next) => &mut moot,
+                Some((UnsentKind::Extension, _)) => &mut together,
+                Some((UnsentKind::Note, _)) => &mut notes,
                 _ => break,
             };
             to.extend(self.backlog.pop_front().map(|next| next.call));
@@ -215,7 +216,7 @@ impl State {
         let late = self.waiting.range(before..self.overdue).map(|late| late.call.lateness());
         let mut late = Late { told: late.collect(), unsent: Vec::new() };
         if self.overdue > 0 {
-            for Unsent { call, again } in std::mem::take(&mut self.backlog) {
+            for Unsent { call, again, .. } in std::mem::take(&mut self.backlog) {
                 if call.request().is_owed(now.boot) {
                     self.make(call, now, again);
                 } else {
@@ -230,10 +231,6 @@ impl State {
     pub(super) fn silence(&self, now: Moment) -> Duration {
         self.waiting.front().map_or(Duration::ZERO, |oldest| now.since(self.silent_since(oldest)))
     }
-}
-
-fn is_extension(call: &Call) -> bool {
-    matches!(call.request().verb, Verb::Extend { .. })
 }
 
 /// Releases that are under way.

@@ -160,7 +160,7 @@ impl Queue<'_> {
             };
         }
         let told = ticket.client == verbs.me && (self.told)(verbs);
-        Ok(Answer::Queued(Queued { number, record, told }))
+        Ok(Answer::Queued(Box::new(Queued { number, record, told })))
     }
 
     /// Takes or keeps a place, and returns its number.

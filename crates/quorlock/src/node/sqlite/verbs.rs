@@ -138,7 +138,11 @@ impl Verbs<'_> {
             Verb::Inspect => {
                 let (record, noted) = (self.record(name)?, notes::read(self.connection, name)?);
                 let waiting = queue::count(self, name)?;
-                return Ok(Answer::Seen(Seen::new(record, noted.as_deref(), Some(waiting))));
+                return Ok(Answer::Seen(Box::new(Seen::new(
+                    record,
+                    noted.as_deref(),
+                    Some(waiting),
+                ))));
             }
             Verb::Describe { token, note, keep } => {
                 let record = self.record(name)?;
@@ -161,7 +165,7 @@ impl Verbs<'_> {
                 }
                 _ => false,
             },
-            Verb::List { from } => return Ok(Answer::Listed(self.list(from)?)),
+            Verb::List { from } => return Ok(Answer::Listed(Box::new(self.list(from)?))),
             // A file has no majorities of its own making: whoever opens it has the same one.
             Verb::Look | Verb::Mark(_) => return Ok(Answer::Marker(None)),
         };
