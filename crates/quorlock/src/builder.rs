@@ -1,30 +1,20 @@
 //! Setting a locker up.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
-use std::sync::{Arc, Weak};
-use std::task::Poll;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Error;
-use crate::abstaining::Told;
-use crate::core::{Core, Pending};
-use crate::drive::Settling;
-use crate::error::{NodeAnswer, NodeAnswers};
+use crate::error::NodeAnswers;
 use crate::examine::{self, Checkup};
 use crate::forget;
-use crate::gate::Gate;
 use crate::init::{self, NodeInit};
-use crate::lease_clock::LeaseClock;
-use crate::line::Lines;
 use crate::locker::Locker;
 use crate::members::{self, Changed, MemberChange, MemberReport};
-use crate::node::{self, ClientId, Failure, FailureKind, Inbox, Node, Secrets, Setting};
+use crate::node::{self, ClientId, Node, Setting};
+use crate::opening::{Opening, Wanted};
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::settings::{Dialect, Settings, default_loss_lead, default_node_limit};
-use crate::waiters::Waiters;
-use crate::watchdog::Watchdog;
 use quorlock_protocol::{Backoff, Drift, MAX_NODES, Quorum};
 
 /// Sets a [`Locker`] up. Every default stands in [`Settings`].
@@ -190,9 +180,10 @@ impl Builder {
     /// # Cancel safety
     /// Dropping it closes the connections again.
     pub async fn connect(self) -> Result<Locker, Error> {
-        let core = self.open()?;
-        check_ready(&core, &wait_ready(&core, None).await)?;
-        Ok(begin(core).await)
+        let opening = self.open()?;
+        let ready = opening.wait_ready(None).await;
+        opening.check_ready(&ready)?;
+        opening.finish().await
     }
 
     /// Connects as [`connect`](Self::connect) does, and returns though fewer than a majority of the nodes can be
@@ -210,63 +201,26 @@ impl Builder {
     /// # Cancel safety
     /// Dropping it closes the connections again.
     pub async fn connect_to_look(self) -> Result<Locker, Error> {
-        let core = self.open()?;
-        let limit = core.settings.connect_limit / 4;
-        match check_ready(&core, &wait_ready(&core, Some(limit)).await) {
-            Ok(()) | Err(Error::NoQuorum { .. }) => Ok(begin(core).await),
+        let opening = self.open()?;
+        let ready = opening.wait_ready(Some(opening.connect_limit() / 4)).await;
+        match opening.check_ready(&ready) {
+            Ok(()) | Err(Error::NoQuorum { .. }) => opening.finish().await,
             Err(error) => Err(error),
         }
     }
 
     /// Checks the settings, and begins to connect to the nodes.
-    fn open(mut self) -> Result<Arc<Core>, Error> {
+    fn open(mut self) -> Result<Opening, Error> {
         let quorum = self.complete()?;
         if let Some(warning) = Settings::warning_for(quorum) {
             tracing::warn!("{warning}");
         }
         let runtime = self.runtime.take().unwrap_or_else(|| Arc::new(TokioRuntime::current()));
-        let (client, secrets) = (ClientId::random(&*runtime), Secrets::random(&*runtime));
+        let client = ClientId::random(&*runtime);
         let setting = Setting::new(&self.urls, &self.nodes, &self.settings, &runtime, client)?;
         self.nodes.extend(node::open_with(&self.urls, &setting)?);
-        for node in &self.nodes {
-            let needs = node.capabilities();
-            let settings = &mut self.settings;
-            settings.margin = settings.margin.max(needs.margin);
-            settings.drift.base = settings.drift.base.max(needs.drift.base);
-            settings.drift.per_mille = settings.drift.per_mille.max(needs.drift.per_mille);
-        }
-        let by_wall_clock = self.nodes.iter().any(|node| node.capabilities().by_wall_clock);
-        let clock = Arc::new(LeaseClock::new(&runtime, by_wall_clock));
-        self.settings.drift = self.drift.unwrap_or(self.settings.drift);
-        self.settings.check()?;
-
-        let core = Arc::new_cyclic(|this| Core {
-            this: Weak::clone(this),
-            nodes: self.nodes.into(),
-            quorum,
-            upkeep: self.settings.upkeep(self.settings.ttl),
-            settings: self.settings,
-            watchdog: Watchdog::start(&*runtime, &clock),
-            runtime,
-            clock,
-            closed: AtomicBool::new(false),
-            releases: Pending::default(),
-            gate: Gate::default(),
-            lots: AtomicU8::new(0),
-            lines: Lines::default(),
-            waiters: Waiters::default(),
-            client,
-            secrets,
-            highest: AtomicU64::new(0),
-            told: Told::default(),
-            members: setting.members,
-            settling: Settling::default(),
-        });
-        let inbox: Weak<dyn Inbox> = Arc::<Core>::downgrade(&core);
-        for (index, node) in core.nodes.iter().enumerate() {
-            node.listen(client, index, Weak::clone(&inbox));
-        }
-        Ok(core)
+        let wanted = Wanted { node_limit: self.node_limit, drift: self.drift };
+        Ok(Opening::new(self.nodes, quorum, setting, wanted))
     }
 
     /// Looks the nodes over instead of connecting to them for good: what they are, what is wrong
@@ -390,7 +344,7 @@ impl Builder {
     }
 
     /// Has the nodes forget the number of a lock, where it is one that nobody can have been given: more than a
-    /// day ahead of the time of day, so that those nodes [refuse](FailureKind::Number) the lock. Whoever holds
+    /// day ahead of the time of day, so that those nodes [refuse](node::FailureKind::Number) the lock. Whoever holds
     /// it there loses it on that node in the `strict` dialect.
     ///
     /// **Only once nobody holds the lock**, and if the clocks of clients were not ahead by so much when it was
@@ -436,88 +390,6 @@ impl Builder {
         settings.check()?;
         Ok(quorum)
     }
-}
-
-async fn begin(core: Arc<Core>) -> Locker {
-    if core.settling.is_under_way() {
-        // So that the first lock finds nodes that vote, if anything can be done for that at once.
-        core.settle().await;
-    }
-    Locker::new(core)
-}
-
-/// How each node's first attempt to connect ended; `None` if it still goes on.
-type Readiness = Vec<Option<Result<(), Failure>>>;
-
-/// Once a majority is ready, the others have so long to be. Without that they have as long again as the majority took.
-async fn wait_ready(core: &Core, others: Option<Duration>) -> Readiness {
-    let mut waiting: Vec<_> = core.nodes.iter().map(|node| node.ready()).collect();
-    let mut ready: Readiness = vec![None; waiting.len()];
-    let mut end = core.runtime.sleep(core.settings.connect_limit);
-    let began = core.runtime.now();
-    let mut majority = false;
-    poll_fn(|cx| {
-        for (slot, future) in ready.iter_mut().zip(&mut waiting) {
-            if slot.is_none()
-                && let Poll::Ready(result) = future.as_mut().poll(cx)
-            {
-                *slot = Some(result);
-            }
-        }
-        if ready.iter().all(Option::is_some) {
-            return Poll::Ready(());
-        }
-        let count = ready.iter().filter(|slot| matches!(slot, Some(Ok(())))).count();
-        if !majority && count >= core.quorum.enough() {
-            majority = true;
-            // To bring nodes to vote takes all of them. Otherwise those that are as fast as the others have
-            // come by then, and one that hangs costs nothing.
-            let limit = core.settings.node_limit;
-            let took = core.runtime.now().since(began).min(limit);
-            let settling = core.settling.is_under_way().then_some(limit);
-            end = core.runtime.sleep(others.or(settling).unwrap_or(took));
-        }
-        end.as_mut().poll(cx)
-    })
-    .await;
-    ready
-}
-
-fn check_ready(core: &Core, ready: &Readiness) -> Result<(), Error> {
-    let limit = core.settings.connect_limit;
-    let slow = || {
-        let text = format!("not connected after {limit:?}; is it up, and is the address right?");
-        Failure::new(FailureKind::Unreachable, text)
-    };
-    let failures: Vec<NodeAnswer> = ready
-        .iter()
-        .enumerate()
-        .filter_map(|(index, result)| {
-            let failure = match result {
-                Some(Ok(())) => return None,
-                Some(Err(failure)) => failure.clone(),
-                None => slow(),
-            };
-            Some(NodeAnswer { node: core.label(index), failure: Some(failure) })
-        })
-        .collect();
-    for NodeAnswer { node, failure } in &failures {
-        let Some(failure) = failure else { continue };
-        if failure.kind() == FailureKind::Duplicate {
-            return Err(Error::duplicate(node, failure));
-        }
-    }
-    let have = ready.len() - failures.len();
-    if have >= core.quorum.enough() {
-        return Ok(());
-    }
-    Err(Error::NoQuorum {
-        verb: "can be used".to_owned(),
-        have,
-        need: core.quorum.enough(),
-        nodes: core.quorum.nodes(),
-        answers: NodeAnswers(failures),
-    })
 }
 
 fn wrong_number_of_nodes(count: usize) -> Error {

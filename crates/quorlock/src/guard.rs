@@ -230,9 +230,11 @@ impl Guard {
     ///
     /// # Errors
     /// - [`Error::Lost`]: it is not held any more.
-    /// - [`Error::Misuse`]: its owner has other guards of it, or it is another process's to keep. This
-    ///   guard is dropped.
+    /// - [`Error::Misuse`]: its owner has other guards of it, it is another process's to keep, or the nodes end it
+    ///   with the session of this process. This guard is dropped.
     pub fn keep(mut self) -> Result<TokenText, Error> {
+        let what = format!("the lock {} was to be kept for another process", self.claim.name);
+        self.claim.core.settings.check_outlives(&what)?;
         let token = self.claim.keep()?;
         self.released = true;
         Ok(token.text())

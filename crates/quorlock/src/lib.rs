@@ -86,6 +86,7 @@ mod members;
 mod name;
 pub mod node;
 mod note;
+mod opening;
 mod owner;
 mod resume;
 pub mod runtime;

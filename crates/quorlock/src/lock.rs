@@ -172,6 +172,10 @@ impl Lock {
             self.core.settings.check_ttl(self.wish.ttl)?;
         }
         self.core.settings.check_keep(self.wish.keep)?;
+        if self.from_elsewhere {
+            let what = format!("another process was to take part in the lock {name}");
+            self.core.settings.check_outlives(&what)?;
+        }
         if let Some(note) = self.note.as_ref().filter(|note| note.len() > MAX_NOTE_BYTES) {
             return Err(Error::misuse(
                 format!("the note for the lock {name} is {} bytes long", note.len()),

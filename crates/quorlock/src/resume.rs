@@ -23,8 +23,8 @@ impl Locker {
     /// # Errors
     /// - [`Error::Lost`]: it is not held any more, or never was.
     /// - [`Error::NoQuorum`]: too few nodes answered to know. It is as it was; try again.
-    /// - [`Error::Misuse`]: a name that no lock can have, a text that is no token, or the locker was
-    ///   shut down.
+    /// - [`Error::Misuse`]: a name that no lock can have, a text that is no token, nodes that end records with the
+    ///   session of their client, or the locker was shut down.
     ///
     /// # Cancel safety
     /// Dropping it leaves the lock as it is, but for the extension.
@@ -35,6 +35,7 @@ impl Locker {
     ) -> Result<Guard, Error> {
         let core = self.core();
         let name = core.settings.name(name)?;
+        core.settings.check_outlives(&format!("the lock {name} was to be taken over"))?;
         let text = token.as_ref().trim_ascii();
         let Some(token) = Token::parse(text) else {
             // Not shown: it may be most of a secret.

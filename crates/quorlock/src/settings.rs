@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::name::{Name, is_reserved};
+use crate::node::{Capabilities, RecordEnd, TtlRange};
 use quorlock_protocol::{Backoff, Drift, Quorum, Terms, Upkeep};
 
 /// The shortest TTL: below it the grain of clocks and timers eats the whole lease.
@@ -92,6 +93,9 @@ pub struct Settings {
     pub trust_new_nodes: bool,
     /// Whether each holder has a [number](crate::Guard::fence). Default: yes.
     pub fences: bool,
+    /// What TTLs all nodes can keep, and whether some of them end records with the session of their client.
+    pub(crate) ttls: TtlRange,
+    pub(crate) sessions: bool,
 }
 
 impl Default for Settings {
@@ -116,6 +120,8 @@ impl Default for Settings {
             clients_apart: DEFAULT_CLIENTS_APART,
             trust_new_nodes: false,
             fences: true,
+            ttls: TtlRange::ANY,
+            sessions: false,
         }
     }
 }
@@ -187,6 +193,34 @@ impl Settings {
         self.check_ttl(self.ttl)
     }
 
+    /// Makes room for what the nodes ask for. `node_limit` is what the caller has chosen.
+    pub(crate) fn fit(&mut self, needs: &[Capabilities], node_limit: Option<Duration>) {
+        for needs in needs {
+            self.margin = self.margin.max(needs.margin);
+            self.drift.base = self.drift.base.max(needs.drift.base);
+            self.drift.per_mille = self.drift.per_mille.max(needs.drift.per_mille);
+            self.ttls = self.ttls.and(needs.ttls);
+            self.sessions |= needs.records_end == RecordEnd::Session;
+            if node_limit.is_none()
+                && let Some(usual) = needs.usual_limit
+            {
+                let most = self.ttl / LARGEST_NODE_SHARE;
+                self.node_limit = self.node_limit.max(usual.min(most));
+            }
+        }
+    }
+
+    /// Fails where records cannot outlive the client that took them: `what` needs that.
+    pub(crate) fn check_outlives(&self, what: &str) -> Result<(), Error> {
+        if !self.sessions {
+            return Ok(());
+        }
+        Err(Error::misuse(
+            format!("{what}, but the records of this node end with the session of their client"),
+            "hold the lock in one process (`quorlock run`), or use a node that keeps records by their TTL",
+        ))
+    }
+
     /// Checks a name of a lock with these settings.
     pub(crate) fn name(&self, name: impl AsRef<[u8]>) -> Result<Name, Error> {
         Name::behind(&self.prefix, name)
@@ -228,6 +262,13 @@ impl Settings {
             return Err(Error::misuse(
                 format!("a TTL of {ttl:?} is too short to be of use"),
                 format!("use at least {MIN_TTL:?}"),
+            ));
+        }
+        let TtlRange { shortest, longest, .. } = self.ttls;
+        if ttl < shortest || ttl > longest {
+            return Err(Error::misuse(
+                format!("a TTL of {ttl:?} is outside of what the nodes can keep"),
+                format!("use one from {shortest:?} to {longest:?}"),
             ));
         }
         if ttl > self.max_ttl {

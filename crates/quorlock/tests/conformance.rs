@@ -22,10 +22,6 @@ impl Backend for Memory {
         Arc::clone(&self.0) as Arc<dyn Node>
     }
 
-    fn tells(&self) -> bool {
-        true
-    }
-
     /// A listener that is not there any more is seen to be gone.
     async fn gone(&self, _client: ClientId) {}
 
@@ -64,10 +60,6 @@ impl Backend for Server {
             builder.init(true).await.expect("a server that is up");
         }
         by_url(&self.server.url(), client, &settings).await
-    }
-
-    fn tells(&self) -> bool {
-        true
     }
 
     async fn gone(&self, client: ClientId) {
@@ -112,10 +104,6 @@ impl Backend for File {
     async fn open(&self, client: ClientId) -> Arc<dyn Node> {
         let url = format!("sqlite:{}", self.path().display());
         by_url(&url, client, &Settings::default()).await
-    }
-
-    fn tells(&self) -> bool {
-        true
     }
 
     async fn gone(&self, client: ClientId) {

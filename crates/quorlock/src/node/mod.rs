@@ -25,6 +25,7 @@ pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+mod capabilities;
 mod failure;
 mod kinds;
 mod members;
@@ -39,6 +40,7 @@ use std::num::NonZero;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub use capabilities::{Capabilities, RecordEnd, TtlRange};
 pub use failure::{Failure, FailureKind};
 pub use members::{ClosedFor, Mark, Marker, MarkerState, Members, Writes};
 pub use secret::Secret;
@@ -51,7 +53,7 @@ pub(crate) use url::{Setting, examine, forget, forget_number, init, member, open
 use crate::name::Name;
 use crate::runtime::{BoxFuture, Runtime, random_u64};
 use crate::token::Token;
-use quorlock_protocol::{Drift, Moment};
+use quorlock_protocol::Moment;
 
 pub use quorlock_protocol::{Proposal, Restore};
 
@@ -59,18 +61,20 @@ pub use quorlock_protocol::{Proposal, Restore};
 ///
 /// # Contract
 /// - [`submit`](Self::submit) neither blocks nor waits for the server.
-/// - Calls take effect in the order in which they were submitted, or not at all: a release never
-///   overtakes the acquisition before it, not even over a reconnection. (A server that forgot a
-///   script makes a call that needs it come later than its turn. For a release or an extension that
-///   is harmless; a wait does not run at all then if its release came meanwhile.)
+/// - Calls of one name take effect in the order in which they were submitted, or not at all: a release never
+///   overtakes the acquisition before it, not even over a reconnection. Calls of different names may take effect in
+///   any order. (A server that forgot a script makes a call that needs it come later than its turn. For a
+///   release or an extension that is harmless; a wait does not run at all then if its release came meanwhile.)
 /// - A call that is not answered within the node's time limit is reported with
 ///   [`Call::lateness`]; its answer is still delivered when it comes.
 /// - No call is made to run twice, except a release, which compares the token.
+/// - A release that is [owed](Request::is_owed) is kept and sent again until it is done or is owed no more. Where
+///   records end with a session, that is until the session is over.
 pub trait Node: Send + Sync + fmt::Debug {
     /// The node's address without secrets, for messages.
     fn label(&self) -> &str;
 
-    /// What kind of authority it is.
+    /// What it can do, and what it asks of its clients. Read once it is [ready](Self::ready).
     fn capabilities(&self) -> Capabilities;
 
     /// Ends when the node can be asked, or when it is known why not (it keeps trying then).
@@ -80,7 +84,7 @@ pub trait Node: Send + Sync + fmt::Debug {
     fn submit(&self, call: Call);
 
     /// Says where to send word of grants to tickets of `client`, as the node with the number
-    /// `node`. A node that cannot send any answers [`Verb::Wait`] accordingly.
+    /// `node`. The latest call counts. A node that cannot send any answers [`Verb::Wait`] accordingly.
     fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>);
 }
 
@@ -171,23 +175,6 @@ pub enum TicketNumber {
     New(u64),
     /// Exactly here: what the nodes agreed on.
     Agreed(u64),
-}
-
-/// What differs between kinds of nodes, as data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Capabilities {
-    /// How far the node's clock may run apart from the client's during one lease.
-    pub drift: Drift,
-    /// What has to be taken off the end of the validity besides.
-    pub margin: Duration,
-    /// Whether a lease also ends when the *time of day* has advanced by its validity, as it does on a
-    /// node that compares clients' times of day. The time since the machine started always ends it.
-    pub by_wall_clock: bool,
-    /// Whether its numbers follow the time of day of all clients, so that one which is more than a day ahead of
-    /// it is a [failure](FailureKind::Number) of the node. Not so where one machine has the only clock: numbers
-    /// stay ahead of it when it is set back.
-    pub numbers_by_clock: bool,
 }
 
 /// What a node is asked to do.

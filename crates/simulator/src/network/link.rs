@@ -585,8 +585,10 @@ impl Node for SimulatedNode {
     }
 
     fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
-        self.0.state().listener = Some((client, node, inbox));
-        self.0.connect();
+        let before = self.0.state().listener.replace((client, node, inbox));
+        if before.is_none() {
+            self.0.connect();
+        }
     }
 }
 

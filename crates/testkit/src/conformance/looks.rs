@@ -7,12 +7,17 @@ use quorlock::node::MAX_NOTED_BYTES;
 use quorlock::node::TicketNumber::New;
 
 use super::client::{Client, open};
+use super::needs::{Need, TRIES, lacks, short};
 use super::probe::owner;
 use super::queues::{NUMBER, nothing_is_left};
-use super::{Backend, LONG, SHORT};
+use super::{Backend, LONG};
+use crate::eventually_async as eventually;
 
 /// Written, replaced, taken away.
 pub async fn a_note_is_kept_beside_the_record_and_goes_with_an_empty_one(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let (node, other) = (open(backend).await, open(backend).await);
     let holder = owner("noted");
     assert!(holder.acquire(&node, LONG).is_done().await);
@@ -50,18 +55,22 @@ pub async fn only_the_holder_can_leave_a_note(backend: &impl Backend) {
 
 /// A holder that died has left a note behind.
 pub async fn a_note_of_an_earlier_holder_does_not_count(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let node = open(backend).await;
     let (dead, next) = (owner("dead"), owner("dead"));
-    loop {
-        assert!(dead.acquire(&node, SHORT).is_done().await);
-        if dead.describe(&node, "dead").is_done().await {
+    let mut noted = false;
+    for _ in 0..TRIES {
+        assert!(dead.acquire(&node, short(&node)).is_done().await);
+        noted = dead.describe(&node, "dead").is_done().await;
+        if noted {
             break;
         }
         // It had run out on the way.
     }
-    while !next.acquire(&node, LONG).is_done().await {
-        tokio::time::sleep(SHORT / 4).await;
-    }
+    assert!(noted, "a record has run out {TRIES} times before the next request came");
+    eventually("the record ends", async || next.acquire(&node, LONG).is_done().await).await;
     assert_eq!(next.looked(&node).await.note, None);
     assert!(next.describe(&node, "next").is_done().await);
     assert_eq!(next.looked(&node).await.note.as_deref(), Some("next"));
@@ -70,7 +79,7 @@ pub async fn a_note_of_an_earlier_holder_does_not_count(backend: &impl Backend) 
 /// Those who wait are counted, where they stand in a queue.
 pub async fn a_look_counts_those_who_wait(backend: &impl Backend) {
     let (client, holder) = (Client::of(backend).await, owner("wanted"));
-    let waiting = |count: u64| backend.tells().then_some(count);
+    let waiting = |count: u64| client.node().capabilities().queues.then_some(count);
     assert_eq!(holder.looked(client.node()).await.waiters, waiting(0));
     assert!(holder.acquire(client.node(), LONG).is_done().await);
     let waiters = [client.waiter("wanted", 1), client.waiter("wanted", 2)];
@@ -88,6 +97,9 @@ pub async fn a_look_counts_those_who_wait(backend: &impl Backend) {
 
 /// Queues and notes lie beside the locks, and are none.
 pub async fn a_list_names_every_lock_that_is_held_and_nothing_else(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let (client, me) = (Client::of(backend).await, owner("looker"));
     let node = client.node();
     assert_eq!(me.list(node).await, []);
@@ -103,10 +115,8 @@ pub async fn a_list_names_every_lock_that_is_held_and_nothing_else(backend: &imp
     waiter.wait(New(NUMBER), LONG).queued().await;
     // One that has run out, and one that was given back.
     let dead = owner("dead");
-    assert!(dead.acquire(node, SHORT).is_done().await);
-    while dead.seen(node).await.is_some() {
-        tokio::time::sleep(SHORT / 4).await;
-    }
+    assert!(dead.acquire(node, short(node)).is_done().await);
+    eventually("the record ends", async || dead.seen(node).await.is_none()).await;
     assert!(owners[2].release(node).is_done().await);
     names.remove(2);
     let mut names: Vec<_> = names.iter().map(|name| Name::new(name).expect("a name")).collect();
@@ -137,7 +147,7 @@ pub async fn a_lock_can_be_taken_away_from_the_holder_that_was_seen(backend: &im
 
 /// As a release would pass it on.
 pub async fn a_lock_that_is_taken_away_goes_to_the_first_in_line(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Queues]).await {
         return;
     }
     let (client, holder) = (Client::of(backend).await, owner("stuck"));

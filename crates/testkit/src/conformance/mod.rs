@@ -8,10 +8,12 @@
 mod cases;
 mod client;
 mod looks;
+mod needs;
 mod numbers;
 mod participants;
 mod probe;
 mod queues;
+mod sessions;
 mod yields;
 
 use std::future::Future;
@@ -27,20 +29,16 @@ pub use numbers::*;
 pub use participants::*;
 pub use probe::{Owner, Probe, owner};
 pub use queues::*;
+pub use sessions::*;
 pub use yields::*;
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(30);
-/// Over before long.
-const SHORT: Duration = Duration::from_millis(20);
 
 /// One authority, and the means to talk to it.
 pub trait Backend {
     /// A new handle of the same authority, as another process would have, once it can be used.
     fn open(&self, client: ClientId) -> impl Future<Output = Arc<dyn Node>>;
-
-    /// Whether its nodes keep queues, and send word of grants.
-    fn tells(&self) -> bool;
 
     /// Ends when the authority knows that no handle of `client` is left.
     fn gone(&self, client: ClientId) -> impl Future<Output = ()>;
@@ -82,7 +80,10 @@ macro_rules! conformance {
             calls_take_effect_in_the_order_of_submission
             two_handles_share_one_record
             every_call_of_a_burst_is_answered
+            calls_of_each_name_keep_their_order_under_load
             a_round_that_nobody_waits_for_still_runs
+            a_record_outlives_its_client
+            a_record_ends_with_the_session_of_its_client
             waiting_for_a_free_name_is_granted_at_once
             waiting_for_a_taken_name_tells_who_has_it
             waiting_for_what_is_ours_keeps_it_longer_and_never_shorter

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use quorlock::node::{Answer, FailureKind, Proposal, TicketNumber};
 
 use super::client::{Client, open};
+use super::needs::{Need, lacks, short};
 use super::probe::owner;
-use super::{Backend, LONG, SHORT};
+use super::{Backend, LONG};
 use crate::eventually_async as eventually;
 
 /// Far above anything that a test gives out otherwise, and below the time of day.
@@ -60,10 +61,13 @@ pub async fn a_number_is_confirmed_by_the_holder_alone(backend: &impl Backend) {
 
 /// Also when nobody released it.
 pub async fn a_number_outlives_its_record(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let node = open(backend).await;
     let (first, next) = (owner("outlived"), owner("outlived"));
     let proposal = Proposal { least: HIGH, block: 1 };
-    assert_eq!(first.acquire_numbered(&node, SHORT, proposal).number().await, HIGH);
+    assert_eq!(first.acquire_numbered(&node, short(&node), proposal).number().await, HIGH);
     eventually("the record ends", async || next.acquire(&node, LONG).is_done().await).await;
     assert_eq!(next.seen(&node).await.expect("a record").number, Some(HIGH + 1));
 }

@@ -10,9 +10,11 @@ use quorlock::node::{Node, ParticipantId};
 use quorlock::runtime::TokioRuntime;
 
 use super::client::{Client, open};
+use super::needs::{Need, TRIES, lacks, short};
 use super::probe::{Owner, owner};
 use super::queues::{NUMBER, nothing_is_left};
-use super::{Backend, LONG, SHORT};
+use super::{Backend, LONG};
+use crate::eventually_async as eventually;
 
 fn participant() -> ParticipantId {
     ParticipantId::random(&TokioRuntime::current())
@@ -62,12 +64,15 @@ pub async fn a_record_stays_with_its_maker_when_others_have_left(backend: &impl 
 
 /// Whoever dies keeps it for its own time and no longer.
 pub async fn a_record_lasts_as_long_as_the_last_of_those_who_hold_it(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let node = open(backend).await;
-    let (maker, short, long) = (owner("ends"), participant(), participant());
+    let (maker, brief, long) = (owner("ends"), participant(), participant());
     assert!(maker.acquire(&node, LONG / 3).is_done().await);
-    assert!(maker.take_part(&node, short, LONG / 6).is_done().await);
+    assert!(maker.take_part(&node, brief, LONG / 6).is_done().await);
     assert!(maker.take_part(&node, long, LONG).is_done().await);
-    assert!(maker.take_part(&node, long, SHORT).is_done().await, "never shorter");
+    assert!(maker.take_part(&node, long, short(&node)).is_done().await, "never shorter");
     assert!(left(&maker, &node).await > LONG / 2);
     assert!(maker.leave(&node, long).is_left().await);
     let lasts = left(&maker, &node).await;
@@ -81,22 +86,26 @@ pub async fn a_record_lasts_as_long_as_the_last_of_those_who_hold_it(backend: &i
 
 /// The one who is left has died already.
 pub async fn a_record_is_free_when_whoever_is_left_is_over(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let node = open(backend).await;
     let (maker, dead) = (owner("over"), participant());
     assert!(maker.acquire(&node, LONG).is_done().await);
-    assert!(maker.take_part(&node, dead, SHORT).is_done().await);
+    assert!(maker.take_part(&node, dead, short(&node)).is_done().await);
     // As long as a record of that TTL lasts, which was stored later.
     let other = owner("as long");
-    assert!(other.acquire(&node, SHORT).is_done().await);
-    while other.seen(&node).await.is_some() {
-        tokio::time::sleep(SHORT / 4).await;
-    }
+    assert!(other.acquire(&node, short(&node)).is_done().await);
+    eventually("the record ends", async || other.seen(&node).await.is_none()).await;
     assert!(!maker.release(&node).is_left().await);
     assert!(owner("over").acquire(&node, LONG).is_done().await);
 }
 
 /// A free lock, another's, and one that it has left.
 pub async fn whoever_takes_no_part_changes_nothing(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let node = open(backend).await;
     let (maker, stranger) = (owner("no part"), owner("no part"));
     let (one, two) = (participant(), participant());
@@ -119,22 +128,27 @@ pub async fn whoever_takes_no_part_changes_nothing(backend: &impl Backend) {
 
 /// A lock that ran out, and one that was given back.
 pub async fn the_next_holder_shares_its_record_with_nobody(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let node = open(backend).await;
     for (name, runs_out) in [("inherited", true), ("given back", false)] {
         let (maker, next, other) = (owner(name), owner(name), participant());
-        assert!(maker.acquire(&node, if runs_out { SHORT } else { LONG }).is_done().await);
-        while runs_out && !maker.take_part(&node, other, SHORT).is_done().await {
+        let ttl = if runs_out { short(&node) } else { LONG };
+        assert!(maker.acquire(&node, ttl).is_done().await);
+        for _ in 0..TRIES {
+            if !runs_out || maker.take_part(&node, other, ttl).is_done().await {
+                break;
+            }
             // It had run out on the way.
-            assert!(maker.acquire(&node, SHORT).is_done().await);
+            assert!(maker.acquire(&node, ttl).is_done().await);
         }
         if !runs_out {
             assert!(maker.take_part(&node, other, LONG).is_done().await);
             assert!(maker.leave(&node, other).is_left().await);
             assert!(maker.release(&node).is_done().await);
         }
-        while !next.acquire(&node, LONG).is_done().await {
-            tokio::time::sleep(SHORT / 4).await;
-        }
+        eventually("the record ends", async || next.acquire(&node, LONG).is_done().await).await;
         assert!(!next.leave(&node, other).is_done().await);
         assert!(!maker.take_part(&node, other, LONG).is_done().await);
         assert!(!maker.leave(&node, other).is_done().await);
@@ -144,7 +158,7 @@ pub async fn the_next_holder_shares_its_record_with_nobody(backend: &impl Backen
 
 /// Neither the maker's release nor that of one of two frees it.
 pub async fn the_last_who_takes_part_passes_the_lock_on(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Queues]).await {
         return;
     }
     let client = Client::of(backend).await;
@@ -169,7 +183,7 @@ pub async fn the_last_who_takes_part_passes_the_lock_on(backend: &impl Backend) 
 
 /// The maker gives way where nodes disagree. Who takes part does not know of that.
 pub async fn a_lock_in_which_somebody_takes_part_is_not_yielded(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Queues]).await {
         return;
     }
     let (here, there) = (Client::of(backend).await, Client::of(backend).await);

@@ -1,4 +1,4 @@
-//! The cases about waiting in turn. Those that need a queue pass where none is kept.
+//! The cases about waiting in turn.
 
 #![expect(clippy::missing_panics_doc, reason = "that is what a case is for")]
 
@@ -9,9 +9,10 @@ use quorlock::node::TicketNumber::{Agreed, New};
 use quorlock::node::{Answer, Node};
 
 use super::client::{Client, Waiter, open};
+use super::needs::{Need, TRIES, lacks, short};
 use super::probe::{Owner, Probe, owner};
-use super::{Backend, LONG, SHORT};
-use crate::DEADLINE;
+use super::{Backend, LONG};
+use crate::{DEADLINE, eventually_async as eventually};
 
 /// A number as clients propose them: microseconds of the time of day.
 pub(super) const NUMBER: u64 = 1_794_799_760_000_000;
@@ -27,8 +28,8 @@ async fn queue_behind_a_dying_holder(
     holder: &Owner,
     waiter: &Waiter<'_>,
 ) -> Arc<Probe> {
-    loop {
-        assert!(holder.acquire(node, SHORT).is_done().await);
+    for _ in 0..TRIES {
+        assert!(holder.acquire(node, short(node)).is_done().await);
         let asked = waiter.wait(New(NUMBER), LONG);
         match asked.answer().await {
             Answer::Queued(_) => return asked,
@@ -36,10 +37,14 @@ async fn queue_behind_a_dying_holder(
             _ => assert!(waiter.release().await),
         }
     }
+    panic!("a record has run out {TRIES} times before the next request came");
 }
 
 /// Nobody is there.
 pub async fn waiting_for_a_free_name_is_granted_at_once(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let client = Client::of(backend).await;
     let waiter = client.waiter("free", 1);
     assert!(waiter.wait(New(NUMBER), LONG).is_done().await);
@@ -52,12 +57,15 @@ pub async fn waiting_for_a_free_name_is_granted_at_once(backend: &impl Backend) 
 
 /// Somebody is there.
 pub async fn waiting_for_a_taken_name_tells_who_has_it(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let (client, holder) = (Client::of(backend).await, owner("taken"));
     let node = open(backend).await;
     assert!(holder.acquire(&node, LONG / 2).is_done().await);
     let waiter = client.waiter("taken", 1);
     let queued = waiter.wait(New(NUMBER), LONG).queued().await;
-    assert_eq!((queued.number, queued.told), (NUMBER, backend.tells()));
+    assert_eq!((queued.number, queued.told), (NUMBER, client.node().capabilities().queues));
     let record = queued.record.expect("a holder");
     assert_eq!(record.token, Some(holder.token()));
     assert_eq!(Some(record.holder), waiter.seen().await.map(|record| record.holder));
@@ -71,10 +79,13 @@ pub async fn waiting_for_a_taken_name_tells_who_has_it(backend: &impl Backend) {
 
 /// As a client does that does not know whether it has been served.
 pub async fn waiting_for_what_is_ours_keeps_it_longer_and_never_shorter(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let client = Client::of(backend).await;
     let waiter = client.waiter("ours", 1);
     assert!(waiter.wait(New(NUMBER), LONG / 3).is_done().await);
-    for ttl in [LONG, SHORT] {
+    for ttl in [LONG, short(client.node())] {
         assert!(waiter.wait(New(NUMBER), ttl).is_done().await);
         let left = waiter.seen().await.expect("a record").remaining.expect("an end");
         assert!(left > LONG / 3, "{left:?}");
@@ -87,7 +98,7 @@ pub async fn waiting_for_what_is_ours_keeps_it_longer_and_never_shorter(backend:
 pub async fn turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else(
     backend: &impl Backend,
 ) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Queues]).await {
         return;
     }
     let clients = [Client::of(backend).await, Client::of(backend).await, Client::of(backend).await];
@@ -121,7 +132,7 @@ pub async fn turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else(
 
 /// A holder counts its lease from what the word says.
 pub async fn word_of_a_grant_names_the_latest_request(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Queues]).await {
         return;
     }
     let client = Client::of(backend).await;
@@ -143,7 +154,7 @@ pub async fn word_of_a_grant_names_the_latest_request(backend: &impl Backend) {
 pub async fn the_lease_of_a_grant_lasts_as_long_as_the_latest_request_asked_for(
     backend: &impl Backend,
 ) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
     let client = Client::of(backend).await;
@@ -160,7 +171,7 @@ pub async fn the_lease_of_a_grant_lasts_as_long_as_the_latest_request_asked_for(
 
 /// Its release was sent twice, its extension comes late.
 pub async fn whoever_has_passed_the_lock_on_cannot_touch_it(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
     let client = Client::of(backend).await;
@@ -181,7 +192,7 @@ pub async fn whoever_has_passed_the_lock_on_cannot_touch_it(backend: &impl Backe
 
 /// The first in line has lost its patience.
 pub async fn a_ticket_that_was_given_up_is_passed_over(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Queues]).await {
         return;
     }
     let (impatient, next) = (Client::of(backend).await, Client::of(backend).await);
@@ -201,7 +212,7 @@ pub async fn a_ticket_that_was_given_up_is_passed_over(backend: &impl Backend) {
 
 /// The first two in line were killed.
 pub async fn a_client_that_is_gone_is_passed_over(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
     let (node, holder) = (open(backend).await, owner("gone"));
@@ -233,22 +244,21 @@ pub async fn a_client_that_is_gone_is_passed_over(backend: &impl Backend) {
 
 /// The holder was killed. The last in line is the first to notice.
 pub async fn a_record_that_ran_out_goes_to_the_first_in_line_whoever_asks(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
     let (first, last) = (Client::of(backend).await, Client::of(backend).await);
     let (node, holder) = (open(backend).await, owner("ran out"));
     let (head, tail) = (first.waiter("ran out", 1), last.waiter("ran out", 1));
     let asked = queue_behind_a_dying_holder(&node, &holder, &head).await;
-    loop {
+    eventually("the record ends", async || {
         let queued = tail.wait(New(NUMBER), LONG).queued().await;
         let record = queued.record.map(|record| record.token);
-        if record != Some(Some(holder.token())) {
-            assert_eq!(record, None, "it is passed on by this very request");
-            break;
-        }
-        tokio::time::sleep(SHORT / 4).await;
-    }
+        let ended = record != Some(Some(holder.token()));
+        assert!(!ended || record.is_none(), "it is passed on by this very request");
+        ended
+    })
+    .await;
     assert_eq!(first.words().await, [head.word_for(&asked)]);
     assert!(head.holds().await);
     assert_eq!(last.words().await, []);
@@ -262,7 +272,7 @@ pub async fn a_record_that_ran_out_goes_to_the_first_in_line_whoever_asks(backen
 pub async fn a_new_ticket_pushes_nobody_aside_and_an_agreed_one_stands_where_it_says(
     backend: &impl Backend,
 ) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Queues]).await {
         return;
     }
     let client = Client::of(backend).await;
@@ -294,7 +304,7 @@ pub async fn a_new_ticket_pushes_nobody_aside_and_an_agreed_one_stands_where_it_
 
 /// As a client does to find out whether word has got lost.
 pub async fn repeating_a_wait_changes_nothing(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Queues]).await {
         return;
     }
     let client = Client::of(backend).await;
@@ -321,16 +331,17 @@ pub async fn repeating_a_wait_changes_nothing(backend: &impl Backend) {
 
 /// It got the lock past the queue, when the record before had run out.
 pub async fn a_release_does_not_pass_the_lock_on_to_its_own_ticket(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
     let client = Client::of(backend).await;
     let (node, holder) = (open(backend).await, owner("own"));
     let waiter = client.waiter("own", 1);
     queue_behind_a_dying_holder(&node, &holder, &waiter).await;
-    while !waiter.owner().acquire(client.node(), LONG).is_done().await {
-        tokio::time::sleep(SHORT / 4).await;
-    }
+    eventually("the record ends", async || {
+        waiter.owner().acquire(client.node(), LONG).is_done().await
+    })
+    .await;
     assert!(waiter.release().await);
     assert_eq!(client.words().await, []);
     assert!(waiter.seen().await.is_none());
@@ -339,7 +350,7 @@ pub async fn a_release_does_not_pass_the_lock_on_to_its_own_ticket(backend: &imp
 
 /// A process has one connection, whatever the number of its tasks that wait.
 pub async fn waiters_of_one_client_are_told_apart(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Queues]).await {
         return;
     }
     let client = Client::of(backend).await;
@@ -366,7 +377,7 @@ pub async fn waiters_of_one_client_are_told_apart(backend: &impl Backend) {
 
 /// The word is given while nothing of the node is locked.
 pub async fn whoever_is_told_may_ask_the_node_at_once(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Queues]).await {
         return;
     }
     let client = Client::of(backend).await;

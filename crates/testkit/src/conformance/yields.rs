@@ -5,14 +5,15 @@
 use quorlock::node::TicketNumber::{Agreed, New};
 
 use super::client::Client;
+use super::needs::{Need, lacks, short};
 use super::queues::{NUMBER, nothing_is_left};
-use super::{Backend, LONG, SHORT};
+use super::{Backend, LONG};
 
 /// The nodes disagree on whose turn it is: the higher number gives way.
 pub async fn yielding_lets_whoever_stands_before_us_have_it_and_keeps_our_place(
     backend: &impl Backend,
 ) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
     let (here, there) = (Client::of(backend).await, Client::of(backend).await);
@@ -39,7 +40,7 @@ pub async fn yielding_lets_whoever_stands_before_us_have_it_and_keeps_our_place(
 
 /// It is our turn after all.
 pub async fn yielding_keeps_what_nobody_before_us_waits_for(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
     let client = Client::of(backend).await;
@@ -47,7 +48,7 @@ pub async fn yielding_keeps_what_nobody_before_us_waits_for(backend: &impl Backe
     assert!(low.wait(New(NUMBER), LONG / 3).is_done().await);
     assert!(low.yielding(Agreed(NUMBER), LONG).is_done().await, "nobody is there at all");
     high.wait(New(NUMBER + 1), LONG).queued().await;
-    assert!(low.yielding(Agreed(NUMBER), SHORT).is_done().await);
+    assert!(low.yielding(Agreed(NUMBER), short(client.node())).is_done().await);
     assert!(low.holds().await);
     let left = low.seen().await.expect("a record").remaining.expect("an end");
     assert!(left > LONG / 3, "{left:?}");
@@ -61,13 +62,13 @@ pub async fn yielding_keeps_what_nobody_before_us_waits_for(backend: &impl Backe
 
 /// Whoever stands before us was killed.
 pub async fn yielding_to_a_client_that_is_gone_keeps_the_lock(backend: &impl Backend) {
-    if !backend.tells() {
+    if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
     let (client, dead) = (Client::of(backend).await, Client::of(backend).await);
     let waiter = client.waiter("ours still", 1);
     assert!(waiter.wait(New(NUMBER), LONG).is_done().await);
-    dead.waiter("ours still", 1).wait(Agreed(NUMBER - 1), SHORT).queued().await;
+    dead.waiter("ours still", 1).wait(Agreed(NUMBER - 1), short(client.node())).queued().await;
     dead.leave(backend).await;
     assert!(waiter.yielding(Agreed(NUMBER), LONG / 3).is_done().await);
     let left = waiter.seen().await.expect("a record").remaining.expect("an end");

@@ -6,14 +6,12 @@ mod verbs;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 use super::participants::Participants;
 use super::{Call, Capabilities, ClientId, Failure, Grant, Inbox, Node};
 use crate::locked::locked;
 use crate::runtime::{BoxFuture, Moment};
 use queue::Queue;
-use quorlock_protocol::Drift;
 
 /// A node that keeps its records in this process and answers at once.
 ///
@@ -98,12 +96,7 @@ impl Node for MemoryNode {
 
     fn capabilities(&self) -> Capabilities {
         // One process, one clock: nothing drifts.
-        Capabilities {
-            drift: Drift { base: Duration::ZERO, per_mille: 0 },
-            margin: Duration::ZERO,
-            by_wall_clock: false,
-            numbers_by_clock: false,
-        }
+        Capabilities::new().queues()
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {

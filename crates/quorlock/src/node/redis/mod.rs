@@ -105,19 +105,15 @@ fn capabilities(settings: &Settings) -> Capabilities {
     let base = Duration::from_millis(2);
     match settings.dialect {
         // The clocks of the nodes do not matter, and those of the clients are compared.
-        Dialect::Strict => Capabilities {
-            drift: Drift { base, per_mille: 10 },
-            margin: marker::clock_margin(settings),
-            by_wall_clock: true,
-            numbers_by_clock: true,
-        },
+        Dialect::Strict => Capabilities::new()
+            .drift(Drift { base, per_mille: 10 })
+            .margin(marker::clock_margin(settings))
+            .by_wall_clock()
+            .queues(),
         // A daemon that slews a clock to the right time may run it 8 % off for a while.
-        Dialect::Redlock => Capabilities {
-            drift: Drift { base, per_mille: 100 },
-            margin: Duration::ZERO,
-            by_wall_clock: false,
-            numbers_by_clock: true,
-        },
+        Dialect::Redlock => {
+            Capabilities::new().drift(Drift { base, per_mille: 100 }).numbers_by_clock().queues()
+        }
     }
 }
 

@@ -96,7 +96,6 @@ mod worker;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
 
 use tokio::sync::watch::Receiver;
 
@@ -108,7 +107,6 @@ use crate::runtime::BoxFuture;
 use address::Address;
 pub use address::default_url;
 use desk::Desk;
-use quorlock_protocol::Drift;
 use watch::Watch;
 use worker::{Readiness, Worker};
 
@@ -176,12 +174,7 @@ impl Node for SqliteNode {
 
     fn capabilities(&self) -> Capabilities {
         // One machine, one clock: nothing drifts.
-        Capabilities {
-            drift: Drift { base: Duration::ZERO, per_mille: 0 },
-            margin: Duration::ZERO,
-            by_wall_clock: false,
-            numbers_by_clock: false,
-        }
+        Capabilities::new().queues()
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {
