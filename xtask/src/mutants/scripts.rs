@@ -39,16 +39,11 @@ struct Suite {
 }
 
 /// Tests of the library.
-const LIBRARY: &[&str] = &[
-    "--package=quorlock",
-    "--test=conformance",
-    "--test=strict",
-    "--test=connections",
-    "--test=forgetting",
-];
+const LIBRARY: &[&str] =
+    &["--package=quorlock", "--test=nodes", "--test=operations", "--test=strict"];
 
 const SUITES: [Suite; 7] = [
-    Suite { cargo: LIBRARY, program: "forgetting", tests: &[], of: "/forget" },
+    Suite { cargo: LIBRARY, program: "operations", tests: &["forget::"], of: "/forget" },
     Suite { cargo: LIBRARY, program: "strict", tests: &["tending::"], of: "/tend" },
     Suite {
         cargo: &["--package=quorlock-simulator", "--lib"],
@@ -56,9 +51,14 @@ const SUITES: [Suite; 7] = [
         tests: &["nodes::beside_a_server::strict", "nodes::shared_beside_a_server::strict"],
         of: "",
     },
-    Suite { cargo: LIBRARY, program: "conformance", tests: &["redis::"], of: "" },
+    Suite { cargo: LIBRARY, program: "nodes", tests: &["conformance::redis::"], of: "" },
     Suite { cargo: LIBRARY, program: "strict", tests: &["scripts::", "is_forgotten"], of: "" },
-    Suite { cargo: LIBRARY, program: "connections", tests: &["rights::", "queues::"], of: "" },
+    Suite {
+        cargo: LIBRARY,
+        program: "nodes",
+        tests: &["redis::rights::", "redis::queue::"],
+        of: "",
+    },
     Suite { cargo: LIBRARY, program: "strict", tests: &[], of: "" },
 ];
 

@@ -2,7 +2,7 @@
 //!
 //! A case holds no backend's name. It is given a [`Backend`], opens nodes on it, and puts calls to
 //! them. [`conformance!`](crate::conformance!) makes one test of each case for one backend; a
-//! backend that lacks a case does not exist, and `tests/conformance.rs` of the library fails when a
+//! backend that lacks a case does not exist, and `tests/nodes/conformance.rs` of the library fails when a
 //! kind of node has no such line.
 
 mod cases;

@@ -13,8 +13,8 @@ use quorlock::{Dialect, Locker, Settings};
 use quorlock_testkit::conformance::{Client, Waiter, Word, owner};
 use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually_async as eventually};
 
+use super::{DIALECTS, calls, connections, exists};
 use crate::logs::Logs;
-use crate::{DIALECTS, calls, connections, exists};
 
 /// Longer than any test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(30);

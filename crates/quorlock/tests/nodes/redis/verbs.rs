@@ -2,7 +2,7 @@
 
 use quorlock_testkit::{RedisServer, Reply};
 
-use crate::{calls, exists, patient, text, works};
+use super::{calls, exists, patient, text, works};
 
 #[tokio::test]
 async fn scripts_that_a_server_has_forgotten_are_sent_again() {

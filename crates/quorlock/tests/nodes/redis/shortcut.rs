@@ -5,8 +5,8 @@ use quorlock::node::{Answer, FailureKind, TicketNumber::New};
 use quorlock_testkit::conformance::owner;
 use quorlock_testkit::{RedisServer, Reply};
 
-use crate::queues::{LONG, client};
-use crate::{calls, exists, text};
+use super::queue::{LONG, client};
+use super::{calls, exists, text};
 
 fn valkey() -> Option<RedisServer> {
     let program = std::env::var_os("QUORLOCK_TEST_VALKEY");

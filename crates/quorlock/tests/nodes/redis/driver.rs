@@ -7,8 +7,8 @@ use quorlock_testkit::{
     DEADLINE, Proxy, RedisServer, Reply, eventually_async as eventually, servers,
 };
 
-use crate::turnpike::Turnpike;
-use crate::{connections, exists, hasty, patient, trouble, works};
+use super::turnpike::Turnpike;
+use super::{connections, exists, hasty, patient, trouble, works};
 
 fn urls(servers: &[RedisServer]) -> impl Iterator<Item = String> {
     servers.iter().map(RedisServer::url)

@@ -6,9 +6,9 @@ use quorlock::{Dialect, Locker};
 use quorlock_testkit::conformance::{Owner, Waiter, owner};
 use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
 
+use super::queue::{LONG, client, failure};
+use super::{DIALECTS, exists, is_held, patient, text};
 use crate::logs::Logs;
-use crate::queues::{LONG, client, failure};
-use crate::{DIALECTS, exists, is_held, patient, text};
 
 /// A user with the rights that locks need, queues apart, and some more.
 fn url_of_user(server: &RedisServer, dialect: Dialect, more: &[&str]) -> String {

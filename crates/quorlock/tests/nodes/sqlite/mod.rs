@@ -1,15 +1,13 @@
 //! Locks in one SQLite file.
 
-#![cfg(feature = "sqlite")]
-
-mod boots;
+mod boot;
 mod busy;
-mod files;
-mod locks;
-mod planted;
+mod connect;
+mod identity;
+mod place;
 mod processes;
-mod tampered;
-mod waiting;
+mod verbs;
+mod wake;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

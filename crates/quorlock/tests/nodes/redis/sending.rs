@@ -7,7 +7,7 @@ use quorlock_testkit::{DEADLINE, Proxy, RedisServer, eventually_async as eventua
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::{DIALECTS, info, patient, trouble};
+use super::{DIALECTS, info, patient, trouble};
 
 /// All callers are on one thread, so that what they send gathers before it is written.
 #[tokio::test]

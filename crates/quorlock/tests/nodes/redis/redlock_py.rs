@@ -25,7 +25,7 @@ impl Foreign {
             return None;
         };
         let mut process = Command::new(python)
-            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign_client.py"))
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nodes/redis/redlock_py.py"))
             .args(servers.iter().map(RedisServer::url))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

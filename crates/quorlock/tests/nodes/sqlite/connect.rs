@@ -145,7 +145,7 @@ fn a_file_of_another_boot_is_made_anew_once() {
     for _ in 0..5 {
         eventually("the file is closed", || !place.is_open_here());
         place.restart();
-        let start = || super::processes::start("files::opens_together", &place);
+        let start = || super::processes::start("sqlite::connect::opens_together", &place);
         let mut processes: Vec<_> = (0..8).map(|_| start()).collect();
         let outputs = processes.iter_mut().map(|process| process.stdout.take().unwrap());
         let mut outputs: Vec<_> = outputs.map(|output| BufReader::new(output).lines()).collect();
@@ -197,7 +197,12 @@ async fn a_file_that_cannot_be_written_is_refused() {
         } else {
             Command::new(std::env::current_exe().unwrap())
         };
-        command.args(["--ignored", "--exact", "files::refused_without_rights", "--nocapture"]);
+        command.args([
+            "--ignored",
+            "--exact",
+            "sqlite::connect::refused_without_rights",
+            "--nocapture",
+        ]);
         let output = command.env("QUORLOCK_TEST_FILE", file).output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
         let line = said.lines().find_map(|line| line.strip_prefix("refused: "));

@@ -3,8 +3,8 @@
 use quorlock::Error;
 use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually};
 
+use super::{connections, hasty, patient, text};
 use crate::logs::Logs;
-use crate::{connections, hasty, patient, text};
 
 const PASSWORD: &str = "open-sesame";
 

@@ -77,7 +77,7 @@ async fn wants_it_too() {
 async fn a_process_that_sees_another_boot_id_does_not_empty_a_file_that_is_in_use() {
     let place = Place::new();
     let guard = place.locker().await.lock("a").await.unwrap();
-    let Some(mut child) = start_under_another_boot_id("boots::wants_it_too", &place) else {
+    let Some(mut child) = start_under_another_boot_id("sqlite::boot::wants_it_too", &place) else {
         return;
     };
     let answer = said(&mut child, "answer: ");
@@ -103,7 +103,7 @@ async fn a_lock_that_was_kept_lasts_under_another_boot_id() {
     guard.keep().unwrap();
     drop(locker);
     eventually("the file is closed", || !place.is_open_here());
-    let Some(mut child) = start_under_another_boot_id("boots::wants_it_too", &place) else {
+    let Some(mut child) = start_under_another_boot_id("sqlite::boot::wants_it_too", &place) else {
         return;
     };
     let answer = said(&mut child, "answer: ");
@@ -120,7 +120,8 @@ async fn a_process_with_a_boot_clock_of_its_own_is_refused() {
     place.locker().await;
     let namespace = ["--time", "--boottime", "1000"];
     let script = "exec \"$@\"";
-    let Some(mut child) = start_unshared("boots::wants_it_too", &place, &namespace, script) else {
+    let Some(mut child) = start_unshared("sqlite::boot::wants_it_too", &place, &namespace, script)
+    else {
         return;
     };
     let answer = said(&mut child, "answer: ");

@@ -6,8 +6,8 @@ use quorlock::runtime::TokioRuntime;
 use quorlock_testkit::conformance::owner;
 use quorlock_testkit::{RedisServer, Reply};
 
-use crate::queues::{LONG, client};
-use crate::text;
+use super::queue::{LONG, client};
+use super::text;
 
 fn lasts_ms(server: &RedisServer, key: &str) -> i64 {
     match server.command(&["PTTL", key]) {

@@ -8,8 +8,8 @@ use quorlock::{Dialect, Name, Token};
 use quorlock_testkit::conformance::owner;
 use quorlock_testkit::{RedisServer, Reply};
 
-use crate::queues::{LONG, client};
-use crate::{DIALECTS, calls};
+use super::queue::{LONG, client};
+use super::{DIALECTS, calls};
 
 /// A lock that processes share stands before others in the same script: each record stays its own holder's.
 #[tokio::test]

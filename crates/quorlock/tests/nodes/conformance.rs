@@ -152,7 +152,10 @@ fn no_pair_of_node_and_case_is_missing() {
     assert!(kinds.iter().any(|kind| kind == "redis"), "{kinds:?}");
     for kind in &kinds {
         for case in CASES {
-            assert!(list.contains(&format!("{kind}::{case}: test")), "{kind} lacks {case}");
+            assert!(
+                list.contains(&format!("conformance::{kind}::{case}: test")),
+                "{kind} lacks {case}"
+            );
         }
     }
 }

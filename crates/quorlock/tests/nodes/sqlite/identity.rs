@@ -57,7 +57,7 @@ async fn nobody_comes_in_beside_a_holder(what: &str, tamper: impl FnOnce(&Place)
     fs::copy(&place.file, place.beside("-copy")).expect("a copy");
     let guard = locker.lock("a").await.expect("a free lock");
     tamper(&place);
-    let mut child = start("tampered::comes_in", &place);
+    let mut child = start("sqlite::identity::comes_in", &place);
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
@@ -159,7 +159,7 @@ async fn all_lockers_of_a_process_let_go_of_what_was_removed() {
     idle.try_lock("b").await.unwrap().release().await.unwrap();
     place.remove(&["-shm"]);
     let guard = here.try_lock("a").await.unwrap();
-    let mut child = start("tampered::tries", &place);
+    let mut child = start("sqlite::identity::tries", &place);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let answer = lines.find(|line| line.starts_with("tried: ")).unwrap();
     lines.for_each(drop);
@@ -209,7 +209,7 @@ async fn a_shm_that_is_cut_short_ends_nobody() {
             file.set_len(length).unwrap();
         };
         let begin = || {
-            let mut process = start("tampered::goes_on", &place);
+            let mut process = start("sqlite::identity::goes_on", &place);
             let output = BufReader::new(process.stdout.take().unwrap()).lines();
             (process, output.map_while(Result::ok))
         };

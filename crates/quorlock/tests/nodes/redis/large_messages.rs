@@ -2,7 +2,7 @@
 
 use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
 
-use crate::{DIALECTS, connections, patient};
+use super::{DIALECTS, connections, patient};
 
 /// The channels that somebody listens to.
 fn channels(server: &RedisServer) -> Vec<String> {

@@ -9,7 +9,7 @@ use quorlock::{Builder, Error, Locker};
 use quorlock_testkit::{RedisServer, eventually_async as eventually, servers};
 use tokio::net::TcpSocket;
 
-use crate::{patient, trouble};
+use super::{patient, trouble};
 
 const PASSWORD: &str = "open-sesame";
 

@@ -14,8 +14,8 @@ use quorlock_testkit::{Conversation, DEADLINE, HostileServer, eventually_async a
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::{patient, trouble};
 use crate::logs::Logs;
-use crate::{patient, trouble};
 
 /// Nothing here ends because some time is over, except where a test sets a shorter limit.
 fn endless() -> Builder {

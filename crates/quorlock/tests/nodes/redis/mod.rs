@@ -1,21 +1,23 @@
 //! Connections to real servers: the ways to them, what they carry, and how they come back.
 
-mod burdens;
-mod coming_back;
-mod commands;
+mod connect;
+mod dial;
+mod driver;
+mod extending;
+mod forged_grants;
 mod hostile;
-#[path = "../logs/mod.rs"]
-mod logs;
-mod pushes;
-mod queues;
+mod inbox;
+mod large_messages;
+mod queue;
+mod records;
+mod redlock_py;
 mod redlock_records;
 mod rights;
 mod secrets;
-mod shortcuts;
-mod together;
+mod sending;
+mod shortcut;
 mod turnpike;
-mod unfit;
-mod ways;
+mod verbs;
 
 use std::time::Duration;
 

@@ -47,7 +47,7 @@ async fn a_killed_process_holds_its_lock_for_the_rest_of_its_time() {
     let place = Place::new();
     let runtime = TokioRuntime::current();
     let before = runtime.now();
-    let mut process = start("processes::killed_with_a_lock", &place);
+    let mut process = start("sqlite::processes::killed_with_a_lock", &place);
     let lines = BufReader::new(process.stdout.take().unwrap()).lines();
     assert!(lines.map_while(Result::ok).any(|line| line == "locked"));
     process.kill().unwrap();
@@ -79,7 +79,8 @@ async fn no_increment_of_any_process_is_lost() {
     let place = Place::new();
     let counter = place.file.with_extension("count");
     fs::write(&counter, "0").unwrap();
-    let processes: Vec<_> = (0..PROCESSES).map(|_| start("processes::counts", &place)).collect();
+    let processes: Vec<_> =
+        (0..PROCESSES).map(|_| start("sqlite::processes::counts", &place)).collect();
     for process in processes {
         let output = process.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -121,7 +122,7 @@ async fn whoever_is_killed_stops_nobody_else() {
     let counter = place.file.with_extension("count");
     fs::write(&counter, "").unwrap();
     let count = || fs::read(&counter).unwrap().len();
-    let start = || start("processes::counts_until_killed", &place);
+    let start = || start("sqlite::processes::counts_until_killed", &place);
     let mut processes: Vec<_> = (0..6).map(|_| start()).collect();
     let runtime = TokioRuntime::current();
     for round in 0..40_usize {

@@ -185,7 +185,7 @@ fn processor_us(server: &RedisServer) -> f64 {
 }
 
 /// Measures, and asserts nothing of the machine:
-/// `cargo test -p quorlock --all-features --test mass -- --ignored --nocapture processor`
+/// `cargo test -p quorlock --all-features --test load -- --ignored --nocapture processor`
 #[tokio::test]
 #[ignore = "a measurement"]
 async fn what_an_extension_costs_the_processor_of_a_server() {
@@ -209,7 +209,7 @@ async fn what_an_extension_costs_the_processor_of_a_server() {
 }
 
 /// Two minutes, and some gigabytes:
-/// `cargo test -p quorlock --all-features --test mass -- --ignored --nocapture hundred_thousand`
+/// `cargo test -p quorlock --all-features --test load -- --ignored --nocapture hundred_thousand`
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes two minutes"]
 async fn a_hundred_thousand_locks_are_kept_for_two_minutes() {

@@ -1,7 +1,5 @@
 //! What is refused, each with a text that names the value and the remedy, and what is warned of.
 
-mod logs;
-
 use std::time::Duration;
 
 use quorlock::node::FailureKind;

@@ -3,8 +3,8 @@
 use quorlock::{Dialect, Error};
 use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually};
 
-use crate::queues::{client, is_passed_on};
-use crate::{DIALECTS, calls, exists, info, patient, trouble, works};
+use super::queue::{client, is_passed_on};
+use super::{DIALECTS, calls, exists, info, patient, trouble, works};
 
 #[tokio::test]
 async fn a_server_behind_a_unix_socket_is_a_node() {

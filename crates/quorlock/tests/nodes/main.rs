@@ -1,0 +1,9 @@
+//! Each kind of node: that all of them do the same, and what is particular to one.
+
+#[cfg(all(feature = "redis", feature = "sqlite"))]
+mod conformance;
+#[path = "../logs/mod.rs"]
+mod logs;
+mod redis;
+#[cfg(feature = "sqlite")]
+mod sqlite;

@@ -1,0 +1,4 @@
+//! What an operator does with nodes, on real servers.
+
+mod forget;
+mod init;
