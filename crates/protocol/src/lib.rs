@@ -13,7 +13,7 @@
 //!  Caps   ── how much of it one holder may have    Upkeep ── when to extend it, when to tell
 //!  LeaseClock ─ the time that leases are counted by, where two clocks decide
 //!  Untimely ─ late, or a clock that is off?         Backing, Restore ─ where it stands, and may be won back
-//!  Candidacy ─ in the queues of all nodes, until a majority grants it
+//!  Queueing ─ in the queues of all nodes, until a majority grants it
 //!  Patience ─ how long a node may be silent     Window ─ how many calls may be on their way to it
 //!  Turns ─ how often it changes hands without them      Backoff ─ how long to wait before a retry
 //! ```
@@ -31,7 +31,6 @@ extern crate alloc;
 mod acquire;
 mod backing;
 mod backoff;
-mod candidacy;
 mod caps;
 mod confirm;
 mod extend;
@@ -40,12 +39,13 @@ mod lease_clock;
 mod membership;
 mod moment;
 mod node_set;
+mod node_standing;
 mod number;
 mod patience;
+mod queueing;
 mod quorum;
 mod release;
 mod restore;
-mod stand;
 mod tally;
 mod terms;
 mod turns;
@@ -56,7 +56,6 @@ mod window;
 pub use acquire::{Acquire, AcquireOutcome, Defeat};
 pub use backing::Backing;
 pub use backoff::{Backoff, rest_in_quarantine};
-pub use candidacy::{Candidacy, Queueing, Step};
 pub use caps::{Cap, Caps};
 pub use confirm::Confirm;
 pub use extend::{Extend, ExtendOutcome};
@@ -67,6 +66,7 @@ pub use moment::Moment;
 pub use node_set::NodeSet;
 pub use number::{MOST_AHEAD_US, NUMBERS_END, Number, Numbers, Proposal, plausible};
 pub use patience::Patience;
+pub use queueing::{QueuePlace, Queueing, Step};
 pub use quorum::{MAX_NODES, Quorum};
 pub use release::{Release, ReleaseOutcome};
 pub use restore::Restore;

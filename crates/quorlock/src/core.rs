@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::abstaining::Told;
 use crate::drive::Settling;
 use crate::gate::Gate;
 use crate::lease_clock::LeaseClock;
@@ -15,6 +14,7 @@ use crate::line::Lines;
 use crate::node::{
     Answer, Call, ClientId, Failure, FailureKind, Members, Node, Queued, Round, Secrets,
 };
+use crate::non_voting::WarnedNodes;
 use crate::runtime::{Runtime, wall_us};
 use crate::settings::Settings;
 use crate::waiters::Waiters;
@@ -46,8 +46,8 @@ pub(crate) struct Core {
     pub(crate) secrets: Secrets,
     /// The highest number that any of its locks had.
     pub(crate) highest: AtomicU64,
-    /// Nodes that cast no vote, of which it was told.
-    pub(crate) told: Told,
+    /// The nodes that do not vote and that a warning was logged for.
+    pub(crate) warned: WarnedNodes,
     /// The set of nodes that all clients have to agree on.
     pub(crate) members: Members,
     pub(crate) settling: Settling,

@@ -14,9 +14,9 @@ use std::task::{Context, Poll, Waker};
 
 use crate::core::Core;
 use crate::drive::AcquireRound;
+use crate::lock_options::LockOptions;
 use crate::locked::locked;
 use crate::name::Name;
-use crate::wish::Wish;
 
 /// So many rounds are undecided at the most. Each is one call to each node: what keeps a node busy, and what it
 /// answers within a fraction of the clock window.
@@ -41,14 +41,14 @@ impl Default for Gate {
 impl Gate {
     /// Goes in if there is room at once and nobody waits for it: then it has to [`leave`](Self::leave) again. Otherwise
     /// returns a place to wait at, for a round that asks for this.
-    pub(crate) fn enter(&self, name: &Name, wish: &Wish) -> Option<Arc<Admission>> {
+    pub(crate) fn enter(&self, name: &Name, options: &LockOptions) -> Option<Arc<Admission>> {
         let mut state = locked(&self.0);
         if state.room > 0 && state.waiting.is_empty() {
             state.room -= 1;
             return None;
         }
         let stage = Mutex::new(Stage::Waiting(None));
-        let admission = Arc::new(Admission { name: name.clone(), wish: *wish, stage });
+        let admission = Arc::new(Admission { name: name.clone(), options: *options, stage });
         state.waiting.push_back(Arc::clone(&admission));
         Some(admission)
     }
@@ -100,7 +100,7 @@ impl Drop for Busy<'_> {
 /// A place before the gate.
 pub(crate) struct Admission {
     name: Name,
-    wish: Wish,
+    options: LockOptions,
     stage: Mutex<Stage>,
 }
 
@@ -139,7 +139,7 @@ impl Admission {
             let Stage::Waiting(waker) = &mut *stage else { return false };
             *stage = Stage::Beginning(waker.take());
         }
-        let round = AcquireRound::start(core, self.name.clone(), self.wish);
+        let round = AcquireRound::start(core, self.name.clone(), self.options);
         let mut stage = locked(&self.stage);
         let Stage::Beginning(waker) = &mut *stage else {
             // It has left this moment.

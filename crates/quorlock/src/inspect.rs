@@ -5,7 +5,7 @@ use std::future::poll_fn;
 
 use crate::Error;
 use crate::drive::{
-    ForceRound, InspectRound, ListProgress, ListRound, NodeRelease, Status, Verdict,
+    ForceReleaseRound, InspectRound, ListProgress, ListRound, NodeRelease, Status, Verdict,
 };
 use crate::error::{NodeAnswer, NodeAnswers};
 use crate::locker::Locker;
@@ -140,7 +140,7 @@ impl Locker {
     /// # Cancel safety
     /// Dropping it takes nothing back: the nodes have been asked when this is first polled.
     pub async fn force_release(&self, seen: &Status) -> Result<Vec<NodeRelease>, Error> {
-        let round = ForceRound::start(self.core(), seen);
+        let round = ForceReleaseRound::start(self.core(), seen);
         poll_fn(|cx| round.poll(cx)).await
     }
 }

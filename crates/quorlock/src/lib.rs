@@ -60,7 +60,6 @@ struct Readme;
 #[doc = include_str!("../../../docs/recipes/fencing.md")]
 struct Recipes;
 
-mod abstaining;
 pub mod blocking;
 mod builder;
 mod clocks;
@@ -78,6 +77,7 @@ mod inspect;
 mod lease_clock;
 mod line;
 mod lock;
+mod lock_options;
 mod locked;
 mod locker;
 mod loss;
@@ -85,6 +85,7 @@ mod many;
 mod members;
 mod name;
 pub mod node;
+mod non_voting;
 mod note;
 mod opening;
 mod owner;
@@ -96,7 +97,6 @@ mod token;
 mod waiters;
 mod watchdog;
 mod wheel;
-mod wish;
 
 pub use builder::Builder;
 pub use drive::{NodeRelease, NodeReleaseState, NodeStatus, Released, Status, Verdict};

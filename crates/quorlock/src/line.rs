@@ -9,16 +9,16 @@
 //! nodes; or its place in the queues of the nodes; or only the right to ask them.
 
 use std::collections::VecDeque;
-use std::collections::hash_map::{Entry as Place, HashMap};
+use std::collections::hash_map::{Entry as FrontEntry, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 
 use crate::core::Core;
-use crate::drive::{Candidacy, Claim, ReleaseRound};
+use crate::drive::{Claim, ReleaseRound, WaitRound};
+use crate::lock_options::LockOptions;
 use crate::locked::locked;
 use crate::name::Name;
-use crate::wish::Wish;
 
 /// So many parts with a mutex each, so that threads seldom meet.
 const PARTS: usize = 16;
@@ -40,24 +40,24 @@ struct Part {
 /// A place behind others.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    wish: Wish,
+    options: LockOptions,
     state: Mutex<SeatState>,
 }
 
 #[derive(Debug)]
 enum SeatState {
     Waiting(Option<Waker>),
-    Called(Turn),
+    Called(LocalTurn),
     Gone,
 }
 
 /// What is passed on.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum LocalTurn {
     /// The lock itself.
     Held(Arc<Claim>),
     /// The place in front, and perhaps one in the queues of the nodes.
-    Front(Option<Arc<Candidacy>>),
+    Front(Option<Arc<WaitRound>>),
 }
 
 /// Where a newcomer stands.
@@ -83,26 +83,27 @@ pub(crate) enum Passed {
 
 impl Core {
     /// Joins the line for a name.
-    pub(crate) fn enter(self: &Arc<Self>, name: &Name, wish: &Wish, wait: bool) -> Entry {
+    pub(crate) fn enter(self: &Arc<Self>, name: &Name, options: &LockOptions, wait: bool) -> Entry {
         let (holder, entry) = {
             let mut part = locked(self.lines.part(name));
             let holder = match part.fronts.entry(name.clone()) {
-                Place::Occupied(holder) => holder.get().upgrade(),
-                Place::Vacant(front) => {
+                FrontEntry::Occupied(holder) => holder.get().upgrade(),
+                FrontEntry::Vacant(front) => {
                     front.insert(Weak::new());
                     return Entry::Front;
                 }
             };
             let holder = holder.filter(|claim| claim.is_in_line());
             if let Some(claim) = &holder
-                && wish.owner.is_some()
-                && claim.token.owner() == wish.owner
+                && options.owner.is_some()
+                && claim.token.owner() == options.owner
                 && claim.enter_again()
             {
                 return Entry::Reentered(Arc::clone(claim));
             }
             let entry = if wait {
-                let seat = Arc::new(Seat { wish: *wish, state: SeatState::Waiting(None).into() });
+                let seat =
+                    Arc::new(Seat { options: *options, state: SeatState::Waiting(None).into() });
                 part.seats.entry(name.clone()).or_default().push_back(Arc::clone(&seat));
                 Entry::Seated(seat)
             } else {
@@ -116,7 +117,7 @@ impl Core {
         {
             claim.leave_line();
             if matches!(entry, Entry::Busy) {
-                return self.enter(name, wish, wait);
+                return self.enter(name, options, wait);
             }
         }
         entry
@@ -146,7 +147,7 @@ impl Core {
                 && let Some(seats) = &mut seats
             {
                 seats.retain(|seat| {
-                    let companion = seat.wish.owner == owner;
+                    let companion = seat.options.owner == owner;
                     if companion {
                         companions.push(Arc::clone(seat));
                     }
@@ -157,7 +158,7 @@ impl Core {
         };
         for seat in companions {
             if claim.enter_again()
-                && let Err(Turn::Held(claim)) = seat.call(Turn::Held(Arc::clone(claim)))
+                && let Err(LocalTurn::Held(claim)) = seat.call(LocalTurn::Held(Arc::clone(claim)))
             {
                 claim.let_go();
             }
@@ -175,17 +176,17 @@ impl Core {
         }
         let state = std::mem::replace(&mut *locked(&seat.state), SeatState::Gone);
         match state {
-            SeatState::Called(Turn::Held(claim)) => drop(claim.let_go()),
-            SeatState::Called(turn @ Turn::Front(_)) => drop(self.pass_on(name, turn)),
+            SeatState::Called(LocalTurn::Held(claim)) => drop(claim.let_go()),
+            SeatState::Called(turn @ LocalTurn::Front(_)) => drop(self.pass_on(name, turn)),
             SeatState::Waiting(_) | SeatState::Gone => {}
         }
     }
 
     /// The front has what it wanted, or gives up: passes it to the next seat, or to nobody.
-    pub(crate) fn pass_on(self: &Arc<Self>, name: &Name, mut turn: Turn) -> Passed {
+    pub(crate) fn pass_on(self: &Arc<Self>, name: &Name, mut turn: LocalTurn) -> Passed {
         let mut passed = Passed::Nothing;
-        if let Turn::Front(Some(candidacy)) = &turn
-            && candidacy.is_missed()
+        if let LocalTurn::Front(Some(wait)) = &turn
+            && wait.is_missed()
         {
             // The place in front went on already.
             return passed;
@@ -193,33 +194,33 @@ impl Core {
         loop {
             let Some(seat) = self.lines.next(name) else {
                 return match turn {
-                    Turn::Held(claim) => claim.give_back(),
-                    Turn::Front(candidacy) => {
-                        if let Some(candidacy) = candidacy {
-                            candidacy.leave();
+                    LocalTurn::Held(claim) => claim.give_back(),
+                    LocalTurn::Front(wait) => {
+                        if let Some(wait) = wait {
+                            wait.leave();
                         }
                         passed
                     }
                 };
             };
             turn = match turn {
-                Turn::Held(claim) if claim.next_turn(&seat.wish) => Turn::Held(claim),
-                Turn::Held(claim) => {
+                LocalTurn::Held(claim) if claim.next_turn(&seat.options) => LocalTurn::Held(claim),
+                LocalTurn::Held(claim) => {
                     passed = claim.give_back();
-                    let candidacy = match &passed {
-                        Passed::Freed(round) => Candidacy::start_behind(round, seat.wish),
-                        _ => Candidacy::start(self, name.clone(), seat.wish),
+                    let wait = match &passed {
+                        Passed::Freed(round) => WaitRound::start_behind(round, seat.options),
+                        _ => WaitRound::start(self, name.clone(), seat.options),
                     };
-                    Turn::Front(Some(candidacy))
+                    LocalTurn::Front(Some(wait))
                 }
-                Turn::Front(Some(candidacy)) if !candidacy.serves(&seat.wish) => {
-                    let other = Candidacy::start(self, name.clone(), seat.wish);
-                    candidacy.leave();
-                    Turn::Front(Some(other))
+                LocalTurn::Front(Some(wait)) if !wait.serves(&seat.options) => {
+                    let other = WaitRound::start(self, name.clone(), seat.options);
+                    wait.leave();
+                    LocalTurn::Front(Some(other))
                 }
-                front @ Turn::Front(_) => front,
+                front @ LocalTurn::Front(_) => front,
             };
-            let held = matches!(turn, Turn::Held(_));
+            let held = matches!(turn, LocalTurn::Held(_));
             match seat.call(turn) {
                 Ok(()) => return if held { Passed::On } else { passed },
                 Err(back) => turn = back,
@@ -268,7 +269,7 @@ fn shrink<K: Hash + Eq, V>(map: &mut HashMap<K, V>) {
 
 impl Seat {
     /// Ready when it is this seat's turn. Not to be asked again after that.
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Turn> {
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<LocalTurn> {
         let mut state = locked(&self.state);
         match &mut *state {
             SeatState::Waiting(waker) => {
@@ -284,7 +285,7 @@ impl Seat {
     }
 
     /// Passes something to whoever sits here, or back if nobody does.
-    fn call(&self, turn: Turn) -> Result<(), Turn> {
+    fn call(&self, turn: LocalTurn) -> Result<(), LocalTurn> {
         let mut state = locked(&self.state);
         let SeatState::Waiting(waker) = &mut *state else { return Err(turn) };
         let waker = waker.take();

@@ -11,18 +11,18 @@ use std::time::Duration;
 use crate::Error;
 use crate::core::Core;
 use crate::drive::{
-    AcquireRound, Candidacy, Claim, ConfirmRound, Defeated, ExtendRound, InspectRound, Status,
+    AcquireRound, Claim, ConfirmRound, Defeated, ExtendRound, InspectRound, Status, WaitRound,
     hopeless,
 };
 use crate::gate::Admission;
 use crate::guard::Guard;
-use crate::line::{Entry, Seat, Turn};
+use crate::line::{Entry, LocalTurn, Seat};
+use crate::lock_options::LockOptions;
 use crate::name::Name;
 use crate::node::{Failure, FailureKind};
 use crate::note::{MAX_NOTE_BYTES, Note};
 use crate::owner::Owner;
 use crate::runtime::{BoxFuture, Runtime};
-use crate::wish::Wish;
 use quorlock_protocol::{Defeat, Moment, rest_in_quarantine};
 
 /// How long to wait before a new attempt where nobody knows when there are votes.
@@ -41,7 +41,7 @@ pub struct Lock {
     /// In a box, since a lock is moved about, and hardly ever has one.
     name: Result<Name, Box<Error>>,
     wait: Option<Duration>,
-    wish: Wish,
+    options: LockOptions,
     /// Whether the owner may hold it by another process.
     from_elsewhere: bool,
     /// What the holder says of itself.
@@ -56,7 +56,7 @@ impl Lock {
             core: Arc::clone(core),
             name: name.map_err(Box::new),
             wait: None,
-            wish: Wish {
+            options: LockOptions {
                 ttl: core.settings.ttl,
                 least: Duration::ZERO,
                 owner: None,
@@ -86,13 +86,13 @@ impl Lock {
 
     /// Takes it for another time than the [`Locker`](crate::Locker)'s own.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.wish.ttl = ttl;
+        self.options.ttl = ttl;
         self
     }
 
     /// Takes it only if more than this is left of its validity when the nodes have answered.
     pub fn at_least(mut self, validity: Duration) -> Self {
-        self.wish.least = validity;
+        self.options.least = validity;
         self
     }
 
@@ -100,27 +100,27 @@ impl Lock {
     ///
     /// For a lock that is to outlive its process, or that must not be kept by a holder that hangs.
     pub fn fixed(mut self) -> Self {
-        self.wish.keep.renew = false;
+        self.options.keep.renew = false;
         self
     }
 
     /// Extends it so many times at the most, counting those that [`Guard::extend`] asks for. After
     /// that it ends by itself, with [`Loss::Capped`](crate::Loss::Capped).
     pub fn max_extensions(mut self, most: u32) -> Self {
-        self.wish.keep.max_extensions = Some(most);
+        self.options.keep.max_extensions = Some(most);
         self
     }
 
     /// Holds it for so long at the most, however often it is extended. Then it ends by itself, with
     /// [`Loss::Capped`](crate::Loss::Capped).
     pub fn max_hold(mut self, longest: Duration) -> Self {
-        self.wish.keep.max_hold = Some(longest);
+        self.options.keep.max_hold = Some(longest);
         self
     }
 
     /// Takes it for somebody who may hold it already, and then gets it at once.
     pub fn owner(mut self, owner: &Owner) -> Self {
-        self.wish.owner = Some(owner.id);
+        self.options.owner = Some(owner.id);
         self.from_elsewhere = owner.from_elsewhere;
         self
     }
@@ -134,8 +134,8 @@ impl Lock {
     /// other processes, change nothing about the note of the first. An empty one is none.
     pub fn note(mut self, note: impl Into<String>) -> Self {
         let note: String = note.into();
-        self.wish.noted = !note.is_empty();
-        self.note = self.wish.noted.then(|| note.into());
+        self.options.noted = !note.is_empty();
+        self.note = self.options.noted.then(|| note.into());
         self
     }
 
@@ -145,10 +145,10 @@ impl Lock {
 
     /// The same for another name.
     pub(crate) fn also(&self, name: Name) -> Self {
-        let Self { wait, wish, from_elsewhere, .. } = *self;
+        let Self { wait, options, from_elsewhere, .. } = *self;
         let (core, note) = (Arc::clone(&self.core), self.note.clone());
         let votes_within = self.votes_within.clone();
-        Self { core, name: Ok(name), wait, wish, from_elsewhere, note, votes_within }
+        Self { core, name: Ok(name), wait, options, from_elsewhere, note, votes_within }
     }
 
     /// Begins, with a waiting time that has run since then.
@@ -157,8 +157,8 @@ impl Lock {
     }
 
     #[cfg(test)]
-    pub(crate) fn wish(&self) -> Wish {
-        self.wish
+    pub(crate) fn options(&self) -> LockOptions {
+        self.options
     }
 
     /// Whether it is waited for: a time of zero is a single attempt.
@@ -168,10 +168,10 @@ impl Lock {
 
     fn check(&self, name: &Name) -> Result<(), Error> {
         // The locker's own was looked at when that was built.
-        if self.wish.ttl != self.core.settings.ttl {
-            self.core.settings.check_ttl(self.wish.ttl)?;
+        if self.options.ttl != self.core.settings.ttl {
+            self.core.settings.check_ttl(self.options.ttl)?;
         }
-        self.core.settings.check_keep(self.wish.keep)?;
+        self.core.settings.check_keep(self.options.keep)?;
         if self.from_elsewhere {
             let what = format!("another process was to take part in the lock {name}");
             self.core.settings.check_outlives(&what)?;
@@ -183,14 +183,14 @@ impl Lock {
             ));
         }
         // Every lock has more than none.
-        if !self.wish.least.is_zero() {
-            let most = self.core.terms(self.wish.ttl).validity();
-            let most = self.wish.keep.max_hold.map_or(most, |hold| hold.min(most));
-            if self.wish.least >= most {
+        if !self.options.least.is_zero() {
+            let most = self.core.terms(self.options.ttl).validity();
+            let most = self.options.keep.max_hold.map_or(most, |hold| hold.min(most));
+            if self.options.least >= most {
                 return Err(Error::misuse(
                     format!(
                         "a validity of {:?} was asked for, and a TTL of {:?} gives less than {most:?}",
-                        self.wish.least, self.wish.ttl
+                        self.options.least, self.options.ttl
                     ),
                     "ask for less, or use a longer TTL",
                 ));
@@ -259,7 +259,7 @@ enum Stage {
     /// In front, trying whether it is free.
     Asking(Arc<AcquireRound>),
     /// In front, and in the queues of the nodes.
-    Standing(Arc<Candidacy>),
+    Waiting(Arc<WaitRound>),
     /// In front with the lock, whose number is not sure yet.
     Confirming(Arc<ConfirmRound>),
     /// Not in line any more, looking who holds it for the error message.
@@ -281,17 +281,17 @@ impl Locking {
     }
 
     fn ask(&mut self) {
-        if let Lock { core, name: Ok(name), wish, .. } = &self.lock {
-            self.stage = match core.gate.enter(name, wish) {
-                None => Stage::Asking(AcquireRound::start(core, name.clone(), *wish)),
+        if let Lock { core, name: Ok(name), options, .. } = &self.lock {
+            self.stage = match core.gate.enter(name, options) {
+                None => Stage::Asking(AcquireRound::start(core, name.clone(), *options)),
                 Some(admission) => Stage::Admitting(admission),
             };
         }
     }
 
     fn stand(&mut self) {
-        if let Lock { core, name: Ok(name), wish, .. } = &self.lock {
-            self.stage = Stage::Standing(Candidacy::start(core, name.clone(), *wish));
+        if let Lock { core, name: Ok(name), options, .. } = &self.lock {
+            self.stage = Stage::Waiting(WaitRound::start(core, name.clone(), *options));
         }
     }
 
@@ -325,7 +325,7 @@ impl Locking {
         self.stage = Stage::Over;
         if let Some(note) = &self.lock.note {
             claim.set_note(&Note::new(note, self.lock.core.runtime.wall()));
-            claim.describe();
+            claim.send_note();
         }
         Poll::Ready(Ok(Guard::new(claim)))
     }
@@ -406,18 +406,18 @@ impl Locking {
         let turn = match stage {
             Stage::New | Stage::GivingUp(..) | Stage::WithoutVotes(_) | Stage::Over => return,
             Stage::Seated(seat) => return core.get_up(name, &seat),
-            Stage::Recognizing(_) => Turn::Front(None),
-            Stage::Admitting(admission) if admission.leave() => Turn::Front(None),
+            Stage::Recognizing(_) => LocalTurn::Front(None),
+            Stage::Admitting(admission) if admission.leave() => LocalTurn::Front(None),
             Stage::Admitting(_) => return,
             Stage::Borrowing(claim, _) => {
                 claim.give_back();
-                Turn::Front(None)
+                LocalTurn::Front(None)
             }
             Stage::Asking(round) => return round.leave(),
-            Stage::Standing(candidacy) => Turn::Front(Some(candidacy)),
+            Stage::Waiting(wait) => LocalTurn::Front(Some(wait)),
             Stage::Confirming(round) => {
                 round.claim().give_back();
-                Turn::Front(None)
+                LocalTurn::Front(None)
             }
         };
         core.pass_on(name, turn);
@@ -490,7 +490,7 @@ impl Locking {
         if let Some(too_few) = status.too_few() {
             return Some(too_few);
         }
-        let before_us = core.waiters.of(name).map(|candidacy| candidacy.defeated());
+        let before_us = core.waiters.of(name).map(|wait| wait.defeated());
         let without_votes = |it: &Defeated| {
             it.defeat == Defeat::Unreachable && it.answers.0.len() >= core.quorum.too_many()
         };
@@ -531,7 +531,7 @@ impl Locking {
                 if waits && self.lock.wait.is_some() {
                     self.began.get_or_insert_with(|| core.runtime.now());
                 }
-                match core.enter(name, &self.lock.wish, waits) {
+                match core.enter(name, &self.lock.options, waits) {
                     Entry::Reentered(claim) => {
                         self.stage = Stage::Over;
                         return Some(Poll::Ready(Ok(Guard::new(claim))));
@@ -545,19 +545,19 @@ impl Locking {
                 }
             }
             Stage::Seated(seat) => match seat.poll(cx) {
-                Poll::Ready(Turn::Held(claim)) if claim.is_lost() => {
+                Poll::Ready(LocalTurn::Held(claim)) if claim.is_lost() => {
                     // It was passed on, and nobody came for it in time.
                     self.stage = Stage::New;
                     claim.let_go();
                 }
-                Poll::Ready(Turn::Held(claim)) => {
+                Poll::Ready(LocalTurn::Held(claim)) => {
                     self.stage = Stage::Over;
                     return Some(Poll::Ready(Ok(Guard::new(claim))));
                 }
-                Poll::Ready(Turn::Front(Some(candidacy))) => {
-                    self.stage = Stage::Standing(candidacy);
+                Poll::Ready(LocalTurn::Front(Some(wait))) => {
+                    self.stage = Stage::Waiting(wait);
                 }
-                Poll::Ready(Turn::Front(None)) => self.stand(),
+                Poll::Ready(LocalTurn::Front(None)) => self.stand(),
                 Poll::Pending => {
                     if self.poll_patience(cx).is_pending() {
                         return Some(Poll::Pending);
@@ -567,11 +567,11 @@ impl Locking {
             },
             Stage::Recognizing(look) => {
                 let Poll::Ready(status) = look.poll(cx) else { return Some(Poll::Pending) };
-                match self.lock.wish.owner.and_then(|owner| status.token_of(owner)) {
+                match self.lock.options.owner.and_then(|owner| status.token_of(owner)) {
                     None => self.ask(),
                     Some(token) => {
-                        let Lock { core, wish, .. } = &self.lock;
-                        let claim = Claim::borrowed(core, name.clone(), token, *wish);
+                        let Lock { core, options, .. } = &self.lock;
+                        let claim = Claim::borrowed(core, name.clone(), token, *options);
                         self.stage = match ExtendRound::start(&claim) {
                             Ok(round) => Stage::Borrowing(claim, round),
                             Err(error) => return Some(Poll::Ready(Err(error))),
@@ -607,7 +607,7 @@ impl Locking {
             Stage::Asking(round) => match round.poll(cx) {
                 Poll::Ready(Ok(claim)) => return self.win_in_front(claim),
                 Poll::Ready(Err(defeated))
-                    if self.late < MOST_LATE && defeated.is_late(core, &self.lock.wish) =>
+                    if self.late < MOST_LATE && defeated.is_late(core, &self.lock.options) =>
                 {
                     self.late += 1;
                     self.ask();
@@ -623,30 +623,30 @@ impl Locking {
                 }
             },
             // It was asked too late for what it had won: from the beginning.
-            Stage::Standing(candidacy) if candidacy.is_missed() => self.stage = Stage::New,
-            Stage::Standing(candidacy) => match candidacy.poll(&self.lock.wish, cx) {
+            Stage::Waiting(wait) if wait.is_missed() => self.stage = Stage::New,
+            Stage::Waiting(wait) => match wait.poll(&self.lock.options, cx) {
                 Poll::Ready(Some(claim)) => return self.win(claim),
                 standing => {
-                    let candidacy = Arc::clone(candidacy);
+                    let wait = Arc::clone(wait);
                     // No majority votes before the waiting is over: it would be in vain.
-                    let in_vain = self.patience().is_some_and(|left| candidacy.votes_in() > left);
+                    let in_vain = self.patience().is_some_and(|left| wait.votes_in() > left);
                     if standing.is_pending() && !in_vain && self.poll_patience(cx).is_pending() {
                         return Some(Poll::Pending);
                     }
-                    return self.give_up(candidacy.defeated());
+                    return self.give_up(wait.defeated());
                 }
             },
             Stage::Confirming(round) => {
                 let Poll::Ready(sure) = round.poll(cx) else { return Some(Poll::Pending) };
                 let claim = Arc::clone(round.claim());
                 let left = claim.with_lease(quorlock_protocol::Lease::remaining);
-                if sure && left > self.lock.wish.least {
+                if sure && left > self.lock.options.least {
                     return Some(self.hold(claim));
                 }
                 claim.give_back();
                 if !waits {
                     self.stage = Stage::Over;
-                    core.pass_on(name, Turn::Front(None));
+                    core.pass_on(name, LocalTurn::Front(None));
                     return self.give_up(Defeated::split());
                 }
                 self.stand();

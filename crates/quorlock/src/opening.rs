@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::Error;
-use crate::abstaining::Told;
+use crate::non_voting::WarnedNodes;
 use crate::core::{Core, Pending};
 use crate::drive::Settling;
 use crate::error::{NodeAnswer, NodeAnswers};
@@ -183,7 +183,7 @@ impl Opening {
             waiters: Waiters::default(),
             client,
             highest: AtomicU64::new(0),
-            told: Told::default(),
+            warned: WarnedNodes::default(),
             members,
             settling: Settling::default(),
         });

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::core::Core;
-use crate::drive::{Candidacy, ReleaseRound};
+use crate::drive::{ReleaseRound, WaitRound};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Grant, Inbox};
@@ -19,7 +19,7 @@ pub(crate) struct Waiters(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     /// A candidate's place here is the lower half of its number.
-    places: Vec<Option<Weak<Candidacy>>>,
+    places: Vec<Option<Weak<WaitRound>>>,
     free: Vec<u32>,
     /// The upper half: places are used again, numbers are not.
     serial: u32,
@@ -44,7 +44,7 @@ const MOST_GONE: usize = 256;
 
 impl Waiters {
     /// Makes a candidate with a number of its own.
-    pub(crate) fn admit(&self, make: impl FnOnce(u64) -> Candidacy) -> Arc<Candidacy> {
+    pub(crate) fn admit(&self, make: impl FnOnce(u64) -> WaitRound) -> Arc<WaitRound> {
         let mut state = locked(&self.0);
         state.serial = state.serial.wrapping_add(1);
         let place = state.free.pop().unwrap_or_else(|| {
@@ -52,9 +52,9 @@ impl Waiters {
             // There is not enough memory for more.
             u32::try_from(state.places.len() - 1).unwrap_or(u32::MAX)
         });
-        let candidacy = Arc::new(make(u64::from(state.serial) << 32 | u64::from(place)));
-        state.places[place as usize] = Some(Arc::downgrade(&candidacy));
-        candidacy
+        let wait = Arc::new(make(u64::from(state.serial) << 32 | u64::from(place)));
+        state.places[place as usize] = Some(Arc::downgrade(&wait));
+        wait
     }
 
     /// Another number for the candidate with this one, at the same place.
@@ -102,17 +102,17 @@ impl Waiters {
     }
 
     /// The candidate with exactly this number, and not another that has its place by now.
-    fn find(&self, number: u64) -> Option<Arc<Candidacy>> {
-        let candidacy = locked(&self.0).places.get(place_of(number))?.as_ref()?.upgrade()?;
-        (candidacy.waiter() == number).then_some(candidacy)
+    fn find(&self, number: u64) -> Option<Arc<WaitRound>> {
+        let wait = locked(&self.0).places.get(place_of(number))?.as_ref()?.upgrade()?;
+        (wait.waiter() == number).then_some(wait)
     }
 
     /// One that stands for this lock.
-    pub(crate) fn of(&self, name: &Name) -> Option<Arc<Candidacy>> {
-        self.all().into_iter().find(|candidacy| candidacy.is_for(name))
+    pub(crate) fn of(&self, name: &Name) -> Option<Arc<WaitRound>> {
+        self.all().into_iter().find(|wait| wait.is_for(name))
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Candidacy>> {
+    pub(crate) fn all(&self) -> Vec<Arc<WaitRound>> {
         locked(&self.0).places.iter().flatten().filter_map(Weak::upgrade).collect()
     }
 }
@@ -128,8 +128,8 @@ impl Inbox for Core {
             tracing::debug!(node = self.label(node), "a message of a grant that nobody asked for");
             return;
         }
-        if let Some(candidacy) = self.waiters.find(grant.waiter) {
-            candidacy.told(node, grant);
+        if let Some(wait) = self.waiters.find(grant.waiter) {
+            wait.told(node, grant);
         } else if let Some((name, token, lingers)) = self.waiters.leftover(grant.waiter)
             && let Some(core) = self.this.upgrade()
         {
@@ -141,8 +141,8 @@ impl Inbox for Core {
     }
 
     fn interrupted(&self, node: usize) {
-        for candidacy in self.waiters.all() {
-            candidacy.interrupted(node);
+        for wait in self.waiters.all() {
+            wait.interrupted(node);
         }
     }
 
@@ -189,19 +189,19 @@ mod tests {
     }
 
     /// A holder, and a candidate behind it.
-    async fn standing() -> (Locker, crate::Guard, Arc<Candidacy>) {
+    async fn standing() -> (Locker, crate::Guard, Arc<WaitRound>) {
         let node = Arc::new(ByClock(MemoryNode::new())) as Arc<dyn Node>;
         let locker = Locker::builder().with_nodes([node]).connect().await.unwrap();
         let guard = locker.lock("taken").await.unwrap();
-        let wish = locker.lock("taken").wish();
-        let candidacy = Candidacy::start(locker.core(), Name::new("taken").unwrap(), wish);
-        (locker, guard, candidacy)
+        let options = locker.lock("taken").options();
+        let wait = WaitRound::start(locker.core(), Name::new("taken").unwrap(), options);
+        (locker, guard, wait)
     }
 
     #[tokio::test]
     async fn a_message_counts_with_the_secret_of_its_own_request_alone() {
-        let (locker, _guard, candidacy) = standing().await;
-        let (core, waiter, sent) = (locker.core(), candidacy.waiter(), locker.core().now());
+        let (locker, _guard, wait) = standing().await;
+        let (core, waiter, sent) = (locker.core(), wait.waiter(), locker.core().now());
         let number = wall_us(&*core.runtime) + 1_000_000;
         let right = core.secrets.of(0, waiter, sent);
         let later = sent.after(std::time::Duration::from_nanos(1));
@@ -212,29 +212,29 @@ mod tests {
             (right, later),
         ] {
             core.granted(0, Grant { waiter, secret, sent, others: false, number });
-            assert_eq!(candidacy.defeated().granted, 0);
+            assert_eq!(wait.defeated().granted, 0);
         }
         core.granted(0, Grant { waiter, secret: right, sent, others: false, number });
-        assert_eq!(candidacy.defeated().granted, 1);
-        candidacy.leave();
+        assert_eq!(wait.defeated().granted, 1);
+        wait.leave();
     }
 
     /// Whatever goes on at the node that sends it.
     #[tokio::test]
     async fn a_message_with_a_number_that_cannot_be_does_not_count() {
-        let (locker, _guard, candidacy) = standing().await;
-        let (core, waiter, sent) = (locker.core(), candidacy.waiter(), locker.core().now());
+        let (locker, _guard, wait) = standing().await;
+        let (core, waiter, sent) = (locker.core(), wait.waiter(), locker.core().now());
         let secret = core.secrets.of(0, waiter, sent);
         let now = wall_us(&*core.runtime);
         let two_days = 2 * 86_400_000_000;
         for number in [0, 1, now - two_days, now + two_days, 1 << 53, u64::MAX] {
             core.granted(0, Grant { waiter, secret, sent, others: false, number });
-            assert_eq!(candidacy.defeated().granted, 0, "{number}");
+            assert_eq!(wait.defeated().granted, 0, "{number}");
         }
         let number = now + 1_000_000;
         core.granted(0, Grant { waiter, secret, sent, others: false, number });
-        assert_eq!(candidacy.defeated().granted, 1);
-        candidacy.leave();
+        assert_eq!(wait.defeated().granted, 1);
+        wait.leave();
     }
 
     /// A request with a ticket that comes to the node after the release of it.
@@ -261,9 +261,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_somebody_is_granted_who_has_left_is_given_back_at_once() {
-        let (locker, guard, candidacy) = standing().await;
-        let (core, waiter, token) = (locker.core(), candidacy.waiter(), candidacy.token());
-        candidacy.leave();
+        let (locker, guard, wait) = standing().await;
+        let (core, waiter, token) = (locker.core(), wait.waiter(), wait.token());
+        wait.leave();
         let (sent, number) = (core.now(), TicketNumber::New(1));
         let secret = core.secrets.of(0, waiter, sent);
         let ticket = Ticket { client: core.client, waiter, secret, number, sent };
@@ -283,8 +283,8 @@ mod tests {
         let _guard = locker.lock("taken").await.unwrap();
         let core = locker.core();
         let candidate = || {
-            let wish = locker.lock("taken").wish();
-            Candidacy::start(core, Name::new("taken").unwrap(), wish)
+            let options = locker.lock("taken").options();
+            WaitRound::start(core, Name::new("taken").unwrap(), options)
         };
         let (first, second) = (candidate(), candidate());
         let gone = first.waiter();

@@ -21,7 +21,7 @@ use std::time::Duration;
 use crate::lease_clock::LeaseClock;
 use crate::locked::locked;
 use crate::runtime::{BoxFuture, Runtime};
-pub(crate) use crate::wheel::{Alarm, Place};
+pub(crate) use crate::wheel::{Alarm, WheelSlot};
 use crate::wheel::{Wheel, start_of, tick};
 use quorlock_protocol::Moment;
 
@@ -88,7 +88,7 @@ impl Watchdog {
 
     /// Takes an alarm back. The task is left alone: it finds nothing to do, and rests again.
     pub(crate) fn clear(&self, alarm: &dyn Alarm) {
-        let cleared = locked(&self.state).wheel.clear(alarm.place());
+        let cleared = locked(&self.state).wheel.clear(alarm.slot());
         drop(cleared);
     }
 
@@ -308,7 +308,7 @@ mod tests {
     /// Notes when it is rung, and does what it is told to then.
     #[derive(Default)]
     struct Bell {
-        place: Place,
+        slot: WheelSlot,
         rung: Mutex<Vec<Moment>>,
         act: Mutex<Option<Act>>,
     }
@@ -316,8 +316,8 @@ mod tests {
     type Act = Box<dyn FnMut(Arc<Bell>) -> Option<Moment> + Send>;
 
     impl Alarm for Bell {
-        fn place(&self) -> &Place {
-            &self.place
+        fn slot(&self) -> &WheelSlot {
+            &self.slot
         }
 
         fn ring(self: Arc<Self>, now: Moment) -> Option<Moment> {

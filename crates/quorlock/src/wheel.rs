@@ -12,7 +12,7 @@ use quorlock_protocol::Moment;
 /// Something that wants to be called at a certain time, again and again.
 pub(crate) trait Alarm: Send + Sync {
     /// Where it stands in the wheel; only the watchdog touches it.
-    fn place(&self) -> &Place;
+    fn slot(&self) -> &WheelSlot;
 
     /// Its time has come. Returns when to ring next, or `None` for never (until it is set again).
     ///
@@ -33,7 +33,7 @@ const KEPT_ROOM: usize = 16;
 /// Where an alarm stands in the wheel. It is read and written only under the wheel's mutex: the
 /// atomics are there to say so without `unsafe`, not to order anything.
 #[derive(Default)]
-pub(crate) struct Place {
+pub(crate) struct WheelSlot {
     at_ns: AtomicU64,
     index: AtomicU32,
     state: AtomicU8,
@@ -49,7 +49,7 @@ enum State {
     Cleared,
 }
 
-impl Place {
+impl WheelSlot {
     fn state(&self) -> State {
         match self.state.load(Relaxed) {
             0 => State::Out,
@@ -68,9 +68,9 @@ impl Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for WheelSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").finish_non_exhaustive()
+        f.debug_struct("WheelSlot").finish_non_exhaustive()
     }
 }
 
@@ -116,18 +116,18 @@ impl Wheel {
     /// Puts an alarm in, or moves it.
     #[must_use = "what was moved is dropped outside of the mutex"]
     pub(crate) fn set(&mut self, at: Moment, alarm: Arc<dyn Alarm>) -> Option<Arc<dyn Alarm>> {
-        let moved = self.remove(alarm.place());
+        let moved = self.remove(alarm.slot());
         self.insert(at, alarm);
         moved
     }
 
     /// Takes an alarm out; one that is just being rung is not put back.
     #[must_use = "what was taken out is dropped outside of the mutex"]
-    pub(crate) fn clear(&mut self, place: &Place) -> Option<Arc<dyn Alarm>> {
-        if place.state() == State::Ringing {
-            place.mark(State::Cleared);
+    pub(crate) fn clear(&mut self, slot: &WheelSlot) -> Option<Arc<dyn Alarm>> {
+        if slot.state() == State::Ringing {
+            slot.mark(State::Cleared);
         }
-        self.remove(place)
+        self.remove(slot)
     }
 
     /// Takes alarms out to be rung whose tick has begun by `now`, the earliest first, and so many at the most.
@@ -137,8 +137,8 @@ impl Wheel {
             // From the end: the others stay where they are.
             let left = alarms.len().saturating_sub(most - due.len());
             due.extend(alarms.drain(left..).map(|alarm| {
-                alarm.place().mark(State::Ringing);
-                Rung { at: alarm.place().at(), alarm, next: None }
+                alarm.slot().mark(State::Ringing);
+                Rung { at: alarm.slot().at(), alarm, next: None }
             }));
             alarms.is_empty()
         };
@@ -166,17 +166,17 @@ impl Wheel {
     /// of `now` waits for the next one, so that no alarm keeps the others from their turn.
     pub(crate) fn put_back(&mut self, rung: &[Rung], now: Moment) {
         for rung in rung {
-            let place = rung.alarm.place();
+            let slot = rung.alarm.slot();
             let next = rung.next.map(|next| next.max(start_of(tick(now) + 1)));
-            match (place.state(), next) {
+            match (slot.state(), next) {
                 (State::Ringing, Some(next)) => self.insert(next, Arc::clone(&rung.alarm)),
-                (State::In, Some(next)) if next < place.at() => {
+                (State::In, Some(next)) if next < slot.at() => {
                     // The same alarm is held by `rung`: nothing is dropped here.
-                    self.remove(place);
+                    self.remove(slot);
                     self.insert(next, Arc::clone(&rung.alarm));
                 }
                 (State::In, _) => {}
-                (State::Out | State::Ringing | State::Cleared, _) => place.mark(State::Out),
+                (State::Out | State::Ringing | State::Cleared, _) => slot.mark(State::Out),
             }
         }
     }
@@ -188,26 +188,26 @@ impl Wheel {
 
     fn insert(&mut self, at: Moment, alarm: Arc<dyn Alarm>) {
         let alarms = self.alarms_at(tick(at));
-        let place = alarm.place();
-        place.at_ns.store(at.as_nanos(), Relaxed);
+        let slot = alarm.slot();
+        slot.at_ns.store(at.as_nanos(), Relaxed);
         // More alarms in one millisecond than fit would be 64 GiB of them.
-        place.index.store(u32::try_from(alarms.len()).unwrap_or(u32::MAX), Relaxed);
-        place.mark(State::In);
+        slot.index.store(u32::try_from(alarms.len()).unwrap_or(u32::MAX), Relaxed);
+        slot.mark(State::In);
         alarms.push(alarm);
         self.len += 1;
     }
 
-    fn remove(&mut self, place: &Place) -> Option<Arc<dyn Alarm>> {
-        if place.state() != State::In {
+    fn remove(&mut self, slot: &WheelSlot) -> Option<Arc<dyn Alarm>> {
+        if slot.state() != State::In {
             return None;
         }
-        let tick = tick(place.at());
+        let tick = tick(slot.at());
         let in_latest = tick == self.latest;
         let alarms = if in_latest { &mut self.in_latest } else { self.ticks.get_mut(&tick)? };
-        let index = place.index.load(Relaxed);
+        let index = slot.index.load(Relaxed);
         let alarm = alarms.swap_remove(index as usize);
         if let Some(moved) = alarms.get(index as usize) {
-            moved.place().index.store(index, Relaxed);
+            moved.slot().index.store(index, Relaxed);
         }
         if alarms.is_empty() {
             if in_latest {
@@ -217,7 +217,7 @@ impl Wheel {
                 self.ticks.remove(&tick);
             }
         }
-        place.mark(State::Out);
+        slot.mark(State::Out);
         self.len -= 1;
         Some(alarm)
     }
@@ -273,10 +273,10 @@ mod tests {
 
     use super::*;
 
-    struct Numbered(Place);
+    struct Numbered(WheelSlot);
 
     impl Alarm for Numbered {
-        fn place(&self) -> &Place {
+        fn slot(&self) -> &WheelSlot {
             &self.0
         }
 
@@ -311,7 +311,7 @@ mod tests {
         fn what_is_set_comes_out_in_its_tick_and_what_is_cleared_does_not(
             steps in prop::collection::vec(step(), 0..200),
         ) {
-            let alarms: Vec<_> = (0..12).map(|_| Arc::new(Numbered(Place::default()))).collect();
+            let alarms: Vec<_> = (0..12).map(|_| Arc::new(Numbered(WheelSlot::default()))).collect();
             let mut expected: BTreeMap<usize, Moment> = BTreeMap::new();
             let mut wheel = Wheel::default();
             let mut now_us = 1_000;
@@ -323,7 +323,7 @@ mod tests {
                         prop_assert_eq!(moved.is_some(), expected.insert(which, at).is_some());
                     }
                     Step::Clear(which) => {
-                        let cleared = wheel.clear(alarms[which].place());
+                        let cleared = wheel.clear(alarms[which].slot());
                         prop_assert_eq!(cleared.is_some(), expected.remove(&which).is_some());
                     }
                     Step::Pass(pass_us) => {
@@ -347,16 +347,16 @@ mod tests {
 
     #[test]
     fn one_that_is_far_ahead_stands_in_nobodys_way() {
-        let alarm = || Arc::new(Numbered(Place::default()));
+        let alarm = || Arc::new(Numbered(WheelSlot::default()));
         let (far, kept, next) = (alarm(), alarm(), alarm());
         let mut wheel = Wheel::default();
         assert!(wheel.set(us(9_000_000), Arc::clone(&far) as Arc<dyn Alarm>).is_none());
         assert!(wheel.set(us(5_000), Arc::clone(&kept) as Arc<dyn Alarm>).is_none());
-        assert!(wheel.clear(far.place()).is_some());
+        assert!(wheel.clear(far.slot()).is_some());
         for at in [6_000, 7_000, 5_500, 9_900] {
             assert!(wheel.set(us(at), Arc::clone(&next) as Arc<dyn Alarm>).is_none());
             assert_eq!((wheel.first(), wheel.len()), (Some(5), 2));
-            assert!(wheel.clear(next.place()).is_some());
+            assert!(wheel.clear(next.slot()).is_some());
         }
         // Two ticks were not put into the tree: they stood apart, one after the other.
         assert_eq!((wheel.ticks.len(), wheel.latest), (1, 9));
@@ -366,6 +366,6 @@ mod tests {
 
     #[test]
     fn a_place_is_small() {
-        assert!(size_of::<Place>() <= 16);
+        assert!(size_of::<WheelSlot>() <= 16);
     }
 }

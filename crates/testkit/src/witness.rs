@@ -41,9 +41,9 @@ pub enum Asked {
     /// To say who holds it.
     Inspect,
     /// To keep a note about the holder, or to drop it.
-    Describe,
+    SetNote,
     /// To drop it, whoever's it is.
-    Break,
+    ForceRelease,
     /// To say what it holds.
     List,
     /// A look at the set that it belongs to.
@@ -129,8 +129,8 @@ impl Node for Witness {
             Verb::Wait { .. } => Asked::Wait,
             Verb::Release { .. } => Asked::Release,
             Verb::Inspect => Asked::Inspect,
-            Verb::Describe { .. } => Asked::Describe,
-            Verb::Break { .. } => Asked::Break,
+            Verb::SetNote { .. } => Asked::SetNote,
+            Verb::ForceRelease { .. } => Asked::ForceRelease,
             Verb::List { .. } => Asked::List,
             Verb::Look => Asked::Look,
             Verb::Mark(_) => Asked::Mark,

@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use super::{Claim, Origin, ReleaseRound, Won, said::Said};
+use super::{Claim, Origin, ReleaseRound, Won, refusals::Refusals};
 use crate::Error;
 use crate::core::{Core, Stamp};
 use crate::error::NodeAnswers;
-use crate::line::Turn;
+use crate::line::LocalTurn;
+use crate::lock_options::LockOptions;
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Request, Round, Verb};
 use crate::token::Token;
-use crate::wish::Wish;
 use quorlock_protocol::{Acquire, AcquireOutcome, Backing, Defeat, Moment, Number, Proposal, Vote};
 
 /// One attempt, from the first byte sent to the claim that comes of it.
@@ -27,7 +27,7 @@ pub(crate) struct AcquireRound {
     core: Arc<Core>,
     name: Name,
     token: Token,
-    wish: Wish,
+    options: LockOptions,
     stamp: Stamp,
     proposal: Option<Proposal>,
     turns: u16,
@@ -37,7 +37,7 @@ pub(crate) struct AcquireRound {
 #[derive(Debug)]
 struct State {
     round: Acquire,
-    said: Said,
+    refusals: Refusals,
     /// Not all nodes have been asked yet: a release now would overtake the requests to the rest.
     asking: bool,
     /// What was won, once it stands in front of the line.
@@ -79,9 +79,9 @@ impl Defeated {
 
     /// Whether nothing but that requests or answers arrived too late was in the way. Nodes have not looked at the one,
     /// and are told to forget the other, so that they can be asked again at once.
-    pub(crate) fn is_late(&self, core: &Core, wish: &Wish) -> bool {
+    pub(crate) fn is_late(&self, core: &Core, options: &LockOptions) -> bool {
         if self.defeat == Defeat::TooLate {
-            return wish.least.is_zero();
+            return options.least.is_zero();
         }
         let failures = self.answers.0.iter().filter_map(|answer| answer.failure.as_ref());
         let late = failures.filter(|failure| failure.kind() == FailureKind::Late).count();
@@ -107,18 +107,26 @@ impl Defeated {
 impl AcquireRound {
     /// Asks all nodes for the name. The caller was [admitted](crate::gate::Gate), and has not let go of that: the
     /// round does, once it is decided.
-    pub(crate) fn start(core: &Arc<Core>, name: Name, wish: Wish) -> Arc<Self> {
-        let token = Token::owned(&*core.runtime, wish.owner);
+    pub(crate) fn start(core: &Arc<Core>, name: Name, options: LockOptions) -> Arc<Self> {
+        let token = Token::owned(&*core.runtime, options.owner);
         let (stamp, since) = core.clock.stamp();
-        let most = wish.turns(core.settings.local_turns);
+        let most = options.turns(core.settings.local_turns);
         let proposal = core.proposal(stamp.wall_us, most);
         let turns = proposal.map_or(most, |proposal| proposal.block);
-        let round = Acquire::new(core.quorum, &core.terms(wish.ttl), since, wish.least);
-        let (said, claim, left, waker) = (Said::default(), None, false, None);
-        let state = State { round, said, asking: true, claim, left, waker };
+        let round = Acquire::new(core.quorum, &core.terms(options.ttl), since, options.least);
+        let (refusals, claim, left, waker) = (Refusals::default(), None, false, None);
+        let state = State { round, refusals, asking: true, claim, left, waker };
         let core = Arc::clone(core);
-        let round =
-            Arc::new(Self { core, name, token, wish, stamp, proposal, turns, state: state.into() });
+        let round = Arc::new(Self {
+            core,
+            name,
+            token,
+            options,
+            stamp,
+            proposal,
+            turns,
+            state: state.into(),
+        });
         round.core.ask_all(&round);
         let lost = {
             let mut state = locked(&round.state);
@@ -150,7 +158,7 @@ impl AcquireRound {
     pub(crate) fn defeated(&self, defeat: Defeat) -> Defeated {
         let state = locked(&self.state);
         let granted = state.round.tally().yes().len();
-        Defeated { defeat, granted, answers: state.said.answers(&self.core) }
+        Defeated { defeat, granted, answers: state.refusals.answers(&self.core) }
     }
 
     /// The caller has gone away: gives back whatever was or will be granted, and passes its place in front on.
@@ -171,7 +179,7 @@ impl AcquireRound {
                 self.core.gate.leave(&self.core);
             }
         }
-        self.core.pass_on(&self.name, Turn::Front(None));
+        self.core.pass_on(&self.name, LocalTurn::Front(None));
     }
 
     /// Gives up what was won.
@@ -181,7 +189,7 @@ impl AcquireRound {
         } else {
             // Nobody may have it before its number is sure.
             claim.give_back();
-            self.core.pass_on(&self.name, Turn::Front(None));
+            self.core.pass_on(&self.name, LocalTurn::Front(None));
         }
     }
 
@@ -210,28 +218,28 @@ impl AcquireRound {
         number: Number,
     ) -> Arc<Claim> {
         let tally = *state.round.tally();
-        let abstaining = self.core.abstaining(state.said.failures());
+        let non_voting = self.core.non_voting(state.refusals.failures());
         drop(state);
-        abstaining.tell(&self.core);
+        non_voting.log(&self.core);
         let (on, sure) = (tally.may_have_run(), tally.yes());
         let backing = Backing { sure, perhaps: on.without(sure) };
         let origin = Origin::Asked { on, backing };
         let won = Won { origin, valid_until, number, turns: self.turns };
-        Claim::new(&self.core, self.name.clone(), self.token, self.wish, won)
+        Claim::new(&self.core, self.name.clone(), self.token, self.options, won)
     }
 
     fn give_back(&self) {
         let owing = locked(&self.state).round.tally().may_have_run();
-        let (name, ttl) = (self.name.clone(), self.wish.ttl);
+        let (name, ttl) = (self.name.clone(), self.options.ttl);
         ReleaseRound::new(&self.core, name, (self.token, None), owing, false, ttl).send();
     }
 
-    fn vote(&self, node: usize, number: Option<u64>, hear: impl FnOnce(&mut Said) -> Vote) {
+    fn vote(&self, node: usize, number: Option<u64>, record: impl FnOnce(&mut Refusals) -> Vote) {
         let mut state = locked(&self.state);
         if let Some(number) = number {
             state.round.numbered(number);
         }
-        let vote = hear(&mut state.said);
+        let vote = record(&mut state.refusals);
         match state.round.vote(node, vote, || self.core.now()) {
             None => {
                 let claim = state.claim.clone();
@@ -264,7 +272,7 @@ impl Round for AcquireRound {
     fn request(&self, _node: usize) -> Request<'_> {
         let Stamp { sent, wall_us } = self.stamp;
         let Self { name, token, proposal, .. } = self;
-        let verb = Verb::Acquire { token, ttl: self.wish.ttl, proposal: *proposal };
+        let verb = Verb::Acquire { token, ttl: self.options.ttl, proposal: *proposal };
         Request { name, sent, wall_us, verb }
     }
 
@@ -273,22 +281,22 @@ impl Round for AcquireRound {
         let mut granted = None;
         match &answer {
             Answer::Granted { number } => {
-                self.core.told.votes(node);
+                self.core.warned.votes(node);
                 granted = Some(*number);
             }
             Answer::Failed(failure) => {
                 let outcome = locked(&self.state).round.outcome();
                 if matches!(outcome, Some(AcquireOutcome::Won { .. })) {
-                    self.core.abstaining([(node, failure)]).tell(&self.core);
+                    self.core.non_voting([(node, failure)]).log(&self.core);
                 }
             }
             _ => {}
         }
-        self.vote(node, granted, |said| said.hear(node, answer));
+        self.vote(node, granted, |refusals| refusals.record(node, answer));
     }
 
     fn overdue(self: Arc<Self>, node: usize, why: Failure) {
-        self.vote(node, None, |said| said.miss(node, why));
+        self.vote(node, None, |refusals| refusals.timed_out(node, why));
     }
 
     fn is_moot(&self) -> bool {

@@ -9,18 +9,18 @@ use tokio::sync::Notify;
 
 use super::doubt::Doubt;
 use super::nature::Nature;
-use super::{DescribeRound, ExtendRound, ReleaseRound};
+use super::{ExtendRound, ReleaseRound, SetNoteRound};
 use crate::core::{Core, Stamp};
 use crate::error::{Error, Loss, NodeAnswers};
 use crate::lease_clock::Deadline;
-use crate::line::{Passed, Turn};
+use crate::line::{LocalTurn, Passed};
+use crate::lock_options::LockOptions;
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::ParticipantId;
 use crate::note::Note;
 use crate::token::Token;
-use crate::watchdog::{Alarm, Place};
-use crate::wish::Wish;
+use crate::watchdog::{Alarm, WheelSlot};
 use quorlock_protocol::{
     Backing, Caps, Duty, ExtendOutcome, Lease, LeaseState, Moment, NodeSet, Number, Turns, Vote,
 };
@@ -43,7 +43,7 @@ pub(crate) struct Claim {
     taken: AtomicBool,
     /// The guards of the present turn.
     guards: AtomicU32,
-    place: Place,
+    slot: WheelSlot,
     state: Mutex<State>,
 }
 
@@ -157,10 +157,10 @@ impl Claim {
         core: &Arc<Core>,
         name: Name,
         token: Token,
-        wish: Wish,
+        options: LockOptions,
         won: Won,
     ) -> Arc<Self> {
-        let Wish { ttl, keep, noted, .. } = wish;
+        let LockOptions { ttl, keep, noted, .. } = options;
         let Won { origin, valid_until, number, turns } = won;
         let all = NodeSet::first(core.nodes.len());
         let (on, lingers, others, backing) = match origin {
@@ -192,13 +192,13 @@ impl Claim {
                 (Nature::BORROWED, borrowed),
                 (Nature::RENEWED, keep.renew),
                 (Nature::WANTED, others),
-                (Nature::PASSABLE, wish.is_plain() && !elsewhere),
+                (Nature::PASSABLE, options.is_plain() && !elsewhere),
                 (Nature::NOTED, noted && !borrowed),
             ]),
             in_line: AtomicBool::new(false),
             taken: AtomicBool::new(false),
             guards: AtomicU32::new(1),
-            place: Place::default(),
+            slot: WheelSlot::default(),
             state: Mutex::new(State {
                 lease,
                 on,
@@ -218,9 +218,14 @@ impl Claim {
 
     /// A part in a claim that another process has taken for the same owner. It is worth something only
     /// once it was extended: from then on the nodes count this process as well.
-    pub(crate) fn borrowed(core: &Arc<Core>, name: Name, token: Token, wish: Wish) -> Arc<Self> {
-        let won = Won::elsewhere(core, Origin::Borrowed, wish.ttl);
-        let claim = Self::new(core, name, token, wish, won);
+    pub(crate) fn borrowed(
+        core: &Arc<Core>,
+        name: Name,
+        token: Token,
+        options: LockOptions,
+    ) -> Arc<Self> {
+        let won = Won::elsewhere(core, Origin::Borrowed, options.ttl);
+        let claim = Self::new(core, name, token, options, won);
         let participant = Some(ParticipantId::random(&*core.runtime));
         locked(&claim.state).rare.get_or_insert_default().participant = participant;
         claim
@@ -244,9 +249,10 @@ impl Claim {
     ) -> Arc<Self> {
         let (ttl, keep) = (core.settings.ttl, core.settings.keep());
         let owner = token.owner();
-        let wish = Wish { ttl, least: Duration::ZERO, owner, keep, noted: note.is_some() };
+        let options =
+            LockOptions { ttl, least: Duration::ZERO, owner, keep, noted: note.is_some() };
         let won = Won::elsewhere(core, Origin::Resumed, ttl);
-        let claim = Self::new(core, name, token, wish, won);
+        let claim = Self::new(core, name, token, options, won);
         if let Some(note) = note {
             claim.set_note(note);
         }
@@ -260,14 +266,14 @@ impl Claim {
     }
 
     /// Tells the nodes what the holder says of itself, if it does.
-    pub(crate) fn describe(&self) {
+    pub(crate) fn send_note(&self) {
         if !self.nature.is(Nature::NOTED) {
             return;
         }
         // Nodes must not be asked under this mutex: they have their own.
         let note = locked(&self.state).rare.as_ref().and_then(|rare| rare.note.clone());
         if let Some(note) = note {
-            DescribeRound::send(self, note);
+            SetNoteRound::send(self, note);
         }
     }
 
@@ -318,7 +324,7 @@ impl Claim {
             return None;
         }
         Some(if self.in_line.swap(false, Ordering::AcqRel) {
-            self.core.pass_on(&self.name, Turn::Held(Arc::clone(self)))
+            self.core.pass_on(&self.name, LocalTurn::Held(Arc::clone(self)))
         } else {
             self.give_back()
         })
@@ -352,9 +358,9 @@ impl Claim {
     }
 
     /// Prepares it for the next holder of this process, unless it is of no use to that one.
-    pub(crate) fn next_turn(&self, wish: &Wish) -> bool {
-        let Wish { ttl, least, .. } = *wish;
-        if !self.nature.is(Nature::PASSABLE) || !wish.is_plain() || ttl != self.ttl() {
+    pub(crate) fn next_turn(&self, options: &LockOptions) -> bool {
+        let LockOptions { ttl, least, .. } = *options;
+        if !self.nature.is(Nature::PASSABLE) || !options.is_plain() || ttl != self.ttl() {
             return false;
         }
         let enough = least.max(self.core.terms(ttl).validity() / 2);
@@ -439,7 +445,7 @@ impl Claim {
     /// It is lost, and keeps nobody waiting any longer.
     pub(crate) fn leave_line(&self) {
         if self.in_line.swap(false, Ordering::AcqRel) {
-            self.core.pass_on(&self.name, Turn::Front(None));
+            self.core.pass_on(&self.name, LocalTurn::Front(None));
         }
     }
 
@@ -578,7 +584,7 @@ impl Claim {
     /// Behind the note, which nobody could take away after it.
     fn send_release(&self, round: &Arc<ReleaseRound>) {
         if self.nature.is(Nature::NOTED) {
-            DescribeRound::send(self, "".into());
+            SetNoteRound::send(self, "".into());
         }
         round.send();
     }
@@ -608,8 +614,8 @@ impl Claim {
 }
 
 impl Alarm for Claim {
-    fn place(&self) -> &Place {
-        &self.place
+    fn slot(&self) -> &WheelSlot {
+        &self.slot
     }
 
     fn ring(self: Arc<Self>, now: Moment) -> Option<Moment> {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use super::{Claim, said::Said};
+use super::{Claim, refusals::Refusals};
 use crate::Error;
 use crate::core::Stamp;
 use crate::locked::locked;
@@ -26,7 +26,7 @@ pub(crate) struct ConfirmRound {
 #[derive(Debug)]
 struct State {
     round: Confirm,
-    said: Said,
+    refusals: Refusals,
     waker: Option<Waker>,
 }
 
@@ -34,7 +34,7 @@ impl ConfirmRound {
     pub(crate) fn start(claim: &Arc<Claim>, number: u64) -> Arc<Self> {
         let (claim, core) = (Arc::clone(claim), Arc::clone(&claim.core));
         let round = Confirm::new(core.quorum);
-        let state = Mutex::new(State { round, said: Said::default(), waker: None });
+        let state = Mutex::new(State { round, refusals: Refusals::default(), waker: None });
         let (backing, stamp) = (claim.backing(), core.stamp());
         let round = Arc::new(Self { claim, number, backing, stamp, state });
         core.ask_all(&round);
@@ -66,14 +66,14 @@ impl ConfirmRound {
             have: state.round.tally().yes().len(),
             need: core.quorum.enough(),
             nodes: core.quorum.nodes(),
-            answers: state.said.answers(core),
+            answers: state.refusals.answers(core),
         }
     }
 
-    fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
+    fn vote(&self, node: usize, record: impl FnOnce(&mut Refusals) -> Vote) {
         let waker = {
             let mut state = locked(&self.state);
-            let vote = match hear(&mut state.said) {
+            let vote = match record(&mut state.refusals) {
                 Vote::Yes if !self.backing.contains(node) => Vote::Unknown,
                 vote => vote,
             };
@@ -94,10 +94,10 @@ impl Round for ConfirmRound {
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
         let answer = self.claim.core.heard(node, self.stamp.wall_us, answer);
-        self.vote(node, |said| said.hear(node, answer));
+        self.vote(node, |refusals| refusals.record(node, answer));
     }
 
     fn overdue(self: Arc<Self>, node: usize, why: Failure) {
-        self.vote(node, |said| said.miss(node, why));
+        self.vote(node, |refusals| refusals.timed_out(node, why));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use super::{Claim, Extending, said::Said};
+use super::{Claim, Extending, refusals::Refusals};
 use crate::Error;
 use crate::core::Stamp;
 use crate::error::Loss;
@@ -28,7 +28,7 @@ pub(crate) struct ExtendRound {
 struct State {
     round: Extend,
     numbers: Numbers,
-    said: Said,
+    refusals: Refusals,
     waker: Option<Waker>,
 }
 
@@ -49,12 +49,13 @@ impl ExtendRound {
         let terms = core.terms(claim.ttl());
         let round = Extend::new(core.quorum, &terms, from.since, from.deadline, from.backing);
         let numbers = Numbers::default();
-        let state = Mutex::new(State { round, numbers, said: Said::default(), waker: None });
+        let state =
+            Mutex::new(State { round, numbers, refusals: Refusals::default(), waker: None });
         let (last, participant) = (claim.last_number(), claim.participant());
         let claim = Arc::clone(claim);
         let round = Arc::new(Self { claim, from, last, participant, unattended, state });
         round.claim.core.ask_all(&round);
-        round.claim.describe();
+        round.claim.send_note();
         Ok(round)
     }
 
@@ -79,7 +80,7 @@ impl ExtendRound {
                 have: state.round.tally().yes().len(),
                 need: core.quorum.enough(),
                 nodes: core.quorum.nodes(),
-                answers: state.said.answers(core),
+                answers: state.refusals.answers(core),
             }),
         })
     }
@@ -89,14 +90,14 @@ impl ExtendRound {
         locked(&self.state).numbers.number(self.claim.core.quorum)
     }
 
-    fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
+    fn vote(&self, node: usize, record: impl FnOnce(&mut Refusals) -> Vote) {
         let now = self.claim.core.now();
         let (deadline, stands_on) = self.claim.stands(self.from.backed);
         let (outcome, backing, waker) = {
             let mut state = locked(&self.state);
             state.round.outlived(deadline);
             state.round.stands_on(stands_on);
-            let vote = hear(&mut state.said);
+            let vote = record(&mut state.refusals);
             let decided = state.round.vote(node, vote, now);
             let backing = state.round.tally().yes();
             let Some(outcome) = decided else {
@@ -125,7 +126,7 @@ impl ExtendRound {
     /// those, one each second is enough. That it is over is said of the same locks.
     fn warn(&self, now: Moment) {
         let Claim { core, name, .. } = &*self.claim;
-        let why = locked(&self.state).said.answers(core);
+        let why = locked(&self.state).refusals.answers(core);
         if self.claim.say_doubt(&why, now, || core.watchdog.may_warn(now)) {
             tracing::warn!(lock = %name, "the lock {name} is not extended yet, trying again: {why}");
         } else {
@@ -150,11 +151,11 @@ impl Round for ExtendRound {
             Answer::Refused => self.claim.refused_by(node),
             _ => {}
         }
-        self.vote(node, |said| said.hear(node, answer));
+        self.vote(node, |refusals| refusals.record(node, answer));
     }
 
     fn overdue(self: Arc<Self>, node: usize, why: Failure) {
-        self.vote(node, |said| said.miss(node, why));
+        self.vote(node, |refusals| refusals.timed_out(node, why));
     }
 
     /// What it may restore rests on the lease that there was. A later extension rests on its own.

@@ -340,8 +340,8 @@ impl Core {
             self.settling.begun_until.store(until.as_nanos(), Ordering::Release);
         }
         if news || settled == Settled::Yes {
-            for candidacy in self.waiters.all() {
-                candidacy.votes_may_be_had();
+            for wait in self.waiters.all() {
+                wait.votes_may_be_had();
             }
         }
         settled

@@ -6,31 +6,31 @@
 //! without its caller: what it has to clean up, it cleans up by itself.
 
 mod acquire;
-mod candidacy;
 mod claim;
 mod confirm;
-mod describe;
 mod doubt;
 mod extend;
-mod force;
+mod force_release;
 mod inspect;
 mod list;
 mod membership;
 mod nature;
+mod refusals;
 mod release;
-mod said;
+mod set_note;
+mod wait;
 
 pub(crate) use acquire::{AcquireRound, Defeated};
-pub(crate) use candidacy::Candidacy;
 pub(crate) use claim::{Claim, Extending, Origin, Won};
 pub(crate) use confirm::ConfirmRound;
-pub(crate) use describe::DescribeRound;
 pub(crate) use extend::ExtendRound;
-pub(crate) use force::ForceRound;
+pub(crate) use force_release::ForceReleaseRound;
 pub(crate) use inspect::InspectRound;
 pub use inspect::{NodeStatus, Status, Verdict};
 pub(crate) use list::{ListProgress, ListRound};
 pub(crate) use membership::{Known, Looked, Set, Settled, Settling};
+pub(crate) use refusals::hopeless;
 pub(crate) use release::ReleaseRound;
 pub use release::{NodeRelease, NodeReleaseState, Released};
-pub(crate) use said::hopeless;
+pub(crate) use set_note::SetNoteRound;
+pub(crate) use wait::WaitRound;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{Candidacy, said::Said};
+use super::{WaitRound, refusals::Refusals};
 use crate::Error;
 use crate::core::{Core, Stamp};
 use crate::error::Loss;
@@ -35,14 +35,14 @@ pub(crate) struct ReleaseRound {
 #[derive(Debug)]
 struct State {
     round: Release,
-    said: Said,
+    refusals: Refusals,
     /// The nodes that keep the record for others who take part.
     left: NodeSet,
     /// Whether a shutdown still has to wait for this round.
     pending: bool,
     waker: Option<Waker>,
     /// Who wants it back, and asks once it is decided.
-    next: Option<Arc<Candidacy>>,
+    next: Option<Arc<WaitRound>>,
 }
 
 impl ReleaseRound {
@@ -64,8 +64,8 @@ impl ReleaseRound {
             round.vote(node, Vote::No);
         }
         let pending = !owing.is_empty();
-        let (said, left) = (Said::default(), NodeSet::EMPTY);
-        let state = State { round, said, left, pending, waker: None, next: None };
+        let (refusals, left) = (Refusals::default(), NodeSet::EMPTY);
+        let state = State { round, refusals, left, pending, waker: None, next: None };
         let until = stamp.sent.after(lingers);
         let core = Arc::clone(core);
         if pending {
@@ -81,12 +81,12 @@ impl ReleaseRound {
     }
 
     /// Lets somebody ask for it again once this is decided; gives him back if it is.
-    pub(super) fn follow(&self, candidacy: Arc<Candidacy>) -> Option<Arc<Candidacy>> {
+    pub(super) fn follow(&self, wait: Arc<WaitRound>) -> Option<Arc<WaitRound>> {
         let mut state = locked(&self.state);
         if state.round.outcome().is_some() {
-            return Some(candidacy);
+            return Some(wait);
         }
-        state.next = Some(candidacy);
+        state.next = Some(wait);
         None
     }
 
@@ -117,7 +117,7 @@ impl ReleaseRound {
                 have: state.round.tally().yes().len(),
                 need: core.quorum.enough(),
                 nodes: core.quorum.nodes(),
-                answers: state.said.answers(core),
+                answers: state.refusals.answers(core),
             }),
         })
     }
@@ -131,10 +131,10 @@ impl ReleaseRound {
         state.round.tally().yes().without(state.left).len() < self.core.quorum.enough()
     }
 
-    fn vote(&self, node: usize, hear: impl FnOnce(&mut Said) -> Vote) {
+    fn vote(&self, node: usize, record: impl FnOnce(&mut Refusals) -> Vote) {
         let (waker, next, ended) = {
             let mut state = locked(&self.state);
-            let vote = hear(&mut state.said);
+            let vote = record(&mut state.refusals);
             let decided = state.round.vote(node, vote).is_some();
             let ended = state.pending && state.round.tally().all_heard();
             state.pending &= !ended;
@@ -167,11 +167,11 @@ impl Round for ReleaseRound {
         if matches!(answer, Answer::LeftToOthers) {
             locked(&self.state).left.insert(node);
         }
-        self.vote(node, |said| said.hear(node, answer));
+        self.vote(node, |refusals| refusals.record(node, answer));
     }
 
     fn overdue(self: Arc<Self>, node: usize, why: Failure) {
-        self.vote(node, |said| said.miss(node, why));
+        self.vote(node, |refusals| refusals.timed_out(node, why));
     }
 }
 
@@ -238,7 +238,7 @@ impl ReleaseRound {
                 } else if tally.no().contains(node) {
                     NodeReleaseState::NotHeld
                 } else {
-                    let why = state.said.of(node).cloned();
+                    let why = state.refusals.of(node).cloned();
                     NodeReleaseState::Taken { why, at_most: self.taken_for() }
                 },
             })

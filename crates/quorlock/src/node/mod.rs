@@ -283,7 +283,7 @@ pub enum Verb<'a> {
     Inspect,
     /// Keep a note about the holder beside the record, if the record is ours: done, or refused. It
     /// goes when it is replaced by an empty one, or by itself after its time.
-    Describe {
+    SetNote {
         /// The owner.
         token: &'a Token,
         /// What to tell whoever looks, at most [`MAX_NOTED_BYTES`] long.
@@ -293,7 +293,7 @@ pub enum Verb<'a> {
     },
     /// Drop the record, or pass it on to the head of the queue, if this is its holder: done, or
     /// refused. The holder may be of another library.
-    Break {
+    ForceRelease {
         /// Whose record.
         holder: Holder,
     },

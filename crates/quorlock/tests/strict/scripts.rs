@@ -54,7 +54,7 @@ async fn what_is_no_lock_is_named_so_by_every_verb_and_left_alone() {
             assert!(why.to_string().contains("holds a list"), "{why}");
         }
         assert!(!who.confirm(node, 7).is_done().await, "{content:?}");
-        assert!(!who.describe(node, "a note").is_done().await, "{content:?}");
+        assert!(!who.set_note(node, "a note").is_done().await, "{content:?}");
         assert_eq!(who.list(node).await, [], "{content:?}");
         assert_eq!(server.command(&["DUMP", NAME]), before, "{content:?}");
     }

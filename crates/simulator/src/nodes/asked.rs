@@ -56,12 +56,12 @@ pub(crate) enum AskedVerb {
         queued: bool,
     },
     Inspect,
-    Describe {
+    SetNote {
         token: Token,
         note: String,
         keep: Duration,
     },
-    Break {
+    ForceRelease {
         holder: Holder,
     },
     List,
@@ -86,10 +86,10 @@ impl Asked {
                 AskedVerb::Release { token: *token, next, participant, queued }
             }
             Verb::Inspect => AskedVerb::Inspect,
-            Verb::Describe { token, note, keep } => {
-                AskedVerb::Describe { token: *token, note: note.to_owned(), keep }
+            Verb::SetNote { token, note, keep } => {
+                AskedVerb::SetNote { token: *token, note: note.to_owned(), keep }
             }
-            Verb::Break { holder } => AskedVerb::Break { holder },
+            Verb::ForceRelease { holder } => AskedVerb::ForceRelease { holder },
             Verb::List { .. } => AskedVerb::List,
             Verb::Look => AskedVerb::Mark(None),
             Verb::Mark(mark) => AskedVerb::Mark(Some(mark.clone())),
@@ -123,7 +123,7 @@ impl Asked {
             | AskedVerb::Extend { token, .. }
             | AskedVerb::Wait { token, .. }
             | AskedVerb::Release { token, .. }
-            | AskedVerb::Describe { token, .. } => Some(token),
+            | AskedVerb::SetNote { token, .. } => Some(token),
             _ => None,
         }
     }

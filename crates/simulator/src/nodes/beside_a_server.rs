@@ -63,10 +63,8 @@ impl Round for Question {
                 Verb::Release { token, until: None, next, queued, participant }
             }
             AskedVerb::Inspect => Verb::Inspect,
-            AskedVerb::Describe { token, note, keep } => {
-                Verb::Describe { token, note, keep: *keep }
-            }
-            AskedVerb::Break { holder } => Verb::Break { holder: *holder },
+            AskedVerb::SetNote { token, note, keep } => Verb::SetNote { token, note, keep: *keep },
+            AskedVerb::ForceRelease { holder } => Verb::ForceRelease { holder: *holder },
             AskedVerb::List => Verb::List { from: b"" },
             AskedVerb::Mark(None) => Verb::Look,
             AskedVerb::Mark(Some(mark)) => Verb::Mark(mark),
@@ -454,10 +452,10 @@ impl Pair {
                 AskedVerb::Extend { token, ttl, restore, participant }
             }
             15..20 => AskedVerb::Release { token, next: least, queued: waited, participant },
-            20 => AskedVerb::Break { holder: Holder::of(&token.text()) },
+            20 => AskedVerb::ForceRelease { holder: Holder::of(&token.text()) },
             21 => {
                 let note = if random.percent(30) { "" } else { "somebody" };
-                AskedVerb::Describe { token, note: note.to_owned(), keep: ttl }
+                AskedVerb::SetNote { token, note: note.to_owned(), keep: ttl }
             }
             22 => AskedVerb::List,
             _ => AskedVerb::Inspect,

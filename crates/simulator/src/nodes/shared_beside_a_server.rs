@@ -135,7 +135,7 @@ impl Pair {
                 AskedVerb::Wait { token, ttl, ticket, yielding: random.percent(30), proposal }
             }
             14..18 => AskedVerb::Release { token, next: least, queued: true, participant },
-            18 => AskedVerb::Break { holder: Holder::of(&token.text()) },
+            18 => AskedVerb::ForceRelease { holder: Holder::of(&token.text()) },
             _ => AskedVerb::Inspect,
         };
         let off_us = match random.below(12) {

@@ -243,7 +243,7 @@ impl<R: Records> Keys<R> {
                 Answer::Done
             }
             AskedVerb::Inspect => Answer::Seen(Box::new(self.inspect(name, script))),
-            AskedVerb::Describe { token, note, keep } => {
+            AskedVerb::SetNote { token, note, keep } => {
                 if !holds(self, &token.text()) || !self.records.is_live(name, script) {
                     return Ok(Answer::Refused);
                 }
@@ -255,7 +255,7 @@ impl<R: Records> Keys<R> {
                 }
                 Answer::Done
             }
-            AskedVerb::Break { holder } => {
+            AskedVerb::ForceRelease { holder } => {
                 let held_by = self.records.read(name).map(|token| Holder::of(&token));
                 if held_by != Some(*holder) {
                     return Ok(Answer::Refused);

@@ -24,12 +24,12 @@ pub async fn a_note_is_kept_beside_the_record_and_goes_with_an_empty_one(backend
     assert_eq!(holder.looked(&other).await.note, None);
     let longest = "ä".repeat(MAX_NOTED_BYTES / 2);
     for note in ["who, where", &longest, "#00000000 '\"\n"] {
-        assert!(holder.describe(&node, note).is_done().await);
+        assert!(holder.set_note(&node, note).is_done().await);
         assert_eq!(holder.looked(&other).await.note.as_deref(), Some(note));
     }
     let left = holder.seen(&node).await.expect("a record").remaining.expect("an end");
     assert!(left <= LONG, "a note makes nothing last longer: {left:?}");
-    assert!(holder.describe(&node, "").is_done().await);
+    assert!(holder.set_note(&node, "").is_done().await);
     assert_eq!(holder.looked(&node).await.note, None);
     assert!(holder.release(&node).is_done().await);
     nothing_is_left(backend);
@@ -39,17 +39,17 @@ pub async fn a_note_is_kept_beside_the_record_and_goes_with_an_empty_one(backend
 pub async fn only_the_holder_can_leave_a_note(backend: &impl Backend) {
     let node = open(backend).await;
     let (holder, stranger) = (owner("noted"), owner("noted"));
-    assert!(!holder.describe(&node, "too early").is_done().await);
+    assert!(!holder.set_note(&node, "too early").is_done().await);
     assert!(holder.acquire(&node, LONG).is_done().await);
     assert_eq!(holder.looked(&node).await.note, None);
-    assert!(holder.describe(&node, "mine").is_done().await);
+    assert!(holder.set_note(&node, "mine").is_done().await);
     for note in ["not mine", ""] {
-        assert!(!stranger.describe(&node, note).is_done().await);
+        assert!(!stranger.set_note(&node, note).is_done().await);
         assert_eq!(holder.looked(&node).await.note.as_deref(), Some("mine"));
     }
-    assert!(holder.describe(&node, "").is_done().await);
+    assert!(holder.set_note(&node, "").is_done().await);
     assert!(holder.release(&node).is_done().await);
-    assert!(!holder.describe(&node, "too late").is_done().await);
+    assert!(!holder.set_note(&node, "too late").is_done().await);
     nothing_is_left(backend);
 }
 
@@ -63,7 +63,7 @@ pub async fn a_note_of_an_earlier_holder_does_not_count(backend: &impl Backend) 
     let mut noted = false;
     for _ in 0..TRIES {
         assert!(dead.acquire(&node, short(&node)).is_done().await);
-        noted = dead.describe(&node, "dead").is_done().await;
+        noted = dead.set_note(&node, "dead").is_done().await;
         if noted {
             break;
         }
@@ -72,7 +72,7 @@ pub async fn a_note_of_an_earlier_holder_does_not_count(backend: &impl Backend) 
     assert!(noted, "a record has run out {TRIES} times before the next request came");
     eventually("the record ends", async || next.acquire(&node, LONG).is_done().await).await;
     assert_eq!(next.looked(&node).await.note, None);
-    assert!(next.describe(&node, "next").is_done().await);
+    assert!(next.set_note(&node, "next").is_done().await);
     assert_eq!(next.looked(&node).await.note.as_deref(), Some("next"));
 }
 
@@ -110,7 +110,7 @@ pub async fn a_list_names_every_lock_that_is_held_and_nothing_else(backend: &imp
     for taken in taken {
         assert!(taken.is_done().await);
     }
-    assert!(owners[0].describe(node, "somebody").is_done().await);
+    assert!(owners[0].set_note(node, "somebody").is_done().await);
     let waiter = client.waiter("lock/1", 1);
     waiter.wait(New(NUMBER), LONG).queued().await;
     // One that has run out, and one that was given back.
@@ -132,7 +132,7 @@ pub async fn a_lock_can_be_taken_away_from_the_holder_that_was_seen(backend: &im
     let (holder, next, breaker) = (owner("stuck"), owner("stuck"), owner("stuck"));
     assert!(!breaker.take_from(holder.holder(), &node).is_done().await, "nobody holds it");
     assert!(holder.acquire(&node, LONG).is_done().await);
-    assert!(holder.describe(&node, "stuck").is_done().await);
+    assert!(holder.set_note(&node, "stuck").is_done().await);
     assert!(!breaker.take_from(next.holder(), &node).is_done().await, "another holds it");
     let seen = holder.seen(&node).await.expect("it is still held").holder;
     assert!(breaker.take_from(seen, &node).is_done().await);

@@ -34,8 +34,8 @@ enum Ask {
     Release { next: u64, queued: bool, participant: Option<ParticipantId> },
     Wait { ttl: Duration, ticket: Ticket, yielding: bool, proposal: Option<Proposal> },
     Inspect,
-    Describe(String),
-    Break(Holder),
+    SetNote(String),
+    ForceRelease(Holder),
     List(Vec<u8>),
 }
 
@@ -195,13 +195,13 @@ impl Owner {
     }
 
     /// Asks `node` to keep a note beside the record for a minute, or to drop an empty one.
-    pub fn describe(&self, node: &Arc<dyn Node>, note: &str) -> Arc<Probe> {
-        self.ask(node, Ask::Describe(note.to_owned()))
+    pub fn set_note(&self, node: &Arc<dyn Node>, note: &str) -> Arc<Probe> {
+        self.ask(node, Ask::SetNote(note.to_owned()))
     }
 
     /// Asks `node` to take the name away from that holder.
     pub fn take_from(&self, holder: Holder, node: &Arc<dyn Node>) -> Arc<Probe> {
-        self.ask(node, Ask::Break(holder))
+        self.ask(node, Ask::ForceRelease(holder))
     }
 
     /// The names of all locks of `node`, sorted.
@@ -364,10 +364,8 @@ impl Round for Probe {
                 Verb::Wait { token, ttl, ticket, yielding, proposal }
             }
             Ask::Inspect => Verb::Inspect,
-            Ask::Describe(ref note) => {
-                Verb::Describe { token, note, keep: Duration::from_secs(60) }
-            }
-            Ask::Break(holder) => Verb::Break { holder },
+            Ask::SetNote(ref note) => Verb::SetNote { token, note, keep: Duration::from_secs(60) },
+            Ask::ForceRelease(holder) => Verb::ForceRelease { holder },
             Ask::List(ref from) => Verb::List { from },
         };
         Request { name: &self.name, sent: self.sent, wall_us: self.wall_us, verb }

@@ -88,7 +88,7 @@ impl Records {
                 return self.release(name, token, participant, next, now);
             }
             Verb::Inspect => Answer::Seen(Box::new(self.seen(name, now))),
-            Verb::Describe { token, note, keep } => {
+            Verb::SetNote { token, note, keep } => {
                 if !kept.is_some_and(|kept| kept.is_of(token)) {
                     return (Answer::Refused, None);
                 }
@@ -101,7 +101,7 @@ impl Records {
                 }
                 Answer::Done
             }
-            Verb::Break { holder } => match kept {
+            Verb::ForceRelease { holder } => match kept {
                 Some(kept) if Holder::of(&kept.token) == holder => {
                     self.notes.remove(name);
                     return (Answer::Done, self.free(name, 0, now));

@@ -120,7 +120,7 @@ impl UnsentKind {
     const fn of(request: &Request<'_>) -> Self {
         match request.verb {
             Verb::Extend { .. } => Self::Extension,
-            Verb::Describe { .. } => Self::Note,
+            Verb::SetNote { .. } => Self::Note,
             _ => Self::Other,
         }
     }

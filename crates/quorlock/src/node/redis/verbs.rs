@@ -184,8 +184,8 @@ pub(super) struct Scripts {
     leave: Script,
     wait: Script,
     inspect: Script,
-    describe: Script,
-    break_: Script,
+    set_note: Script,
+    force_release: Script,
     list: Script,
     mark: Script,
     tend: Script,
@@ -221,8 +221,8 @@ impl Scripts {
             leave: passing("", include_str!("lua/leave.lua")),
             wait: passing("", include_str!("lua/wait.lua")),
             inspect: verb(include_str!("lua/inspect.lua")),
-            describe: verb(include_str!("lua/describe.lua")),
-            break_: put("", &[pass_on], include_str!("lua/break.lua")),
+            set_note: verb(include_str!("lua/set_note.lua")),
+            force_release: put("", &[pass_on], include_str!("lua/force_release.lua")),
             list: verb(include_str!("lua/list.lua")),
             mark: verb(include_str!("lua/mark.lua")),
             tend: Script::new(&[constants, sweeping, include_str!("lua/tend.lua")].concat()),
@@ -320,15 +320,16 @@ impl Dialect {
                 (command, Sent::Wait { told: self.told == Some(ticket.client) })
             }
             Verb::Inspect => (script(&scripts.inspect, 0, out), Sent::Inspect),
-            Verb::Describe { token, note, keep } => {
+            Verb::SetNote { token, note, keep } => {
                 let text = token.text();
                 let noted =
                     if note.is_empty() { String::new() } else { noted(Holder::of(&text), note) };
-                let command = script(&scripts.describe, 3, out).arg(&text).arg(noted.as_bytes());
+                let command = script(&scripts.set_note, 3, out).arg(&text).arg(noted.as_bytes());
                 (command.number(millis(keep)), Sent::Done)
             }
-            Verb::Break { holder } => {
-                let command = script(&scripts.break_, 1, out).arg(holder.to_string().as_bytes());
+            Verb::ForceRelease { holder } => {
+                let command =
+                    script(&scripts.force_release, 1, out).arg(holder.to_string().as_bytes());
                 (command, Sent::Done)
             }
             Verb::List { from } => {

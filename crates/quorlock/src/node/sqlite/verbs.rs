@@ -144,7 +144,7 @@ impl Verbs<'_> {
                     Some(waiting),
                 ))));
             }
-            Verb::Describe { token, note, keep } => {
+            Verb::SetNote { token, note, keep } => {
                 let record = self.record(name)?;
                 if record.and_then(|record| record.token) != Some(*token) {
                     return Ok(Answer::Refused);
@@ -158,7 +158,7 @@ impl Verbs<'_> {
                 }
                 true
             }
-            Verb::Break { holder } => match self.token(name)? {
+            Verb::ForceRelease { holder } => match self.token(name)? {
                 Some(token) if Holder::of(&token) == holder => {
                     notes::remove(self.connection, name)?;
                     self.let_go(RELEASE, name, &token, 0, queue)?

@@ -178,7 +178,7 @@ async fn whoever_has_few_rights_leaves_notes_and_looks_but_gets_no_list() {
         let limited = client(&url_of_user(&server, dialect, &[]), dialect).await;
         let (node, holder) = (limited.node(), owner("noted"));
         assert!(holder.acquire(node, LONG).is_done().await);
-        assert!(holder.describe(node, "Anna").is_done().await);
+        assert!(holder.set_note(node, "Anna").is_done().await);
         let seen = holder.looked(node).await;
         assert_eq!((seen.note.as_deref(), seen.waiters), (Some("Anna"), None));
 

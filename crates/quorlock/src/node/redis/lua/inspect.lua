@@ -4,7 +4,7 @@
 -- Replies  {'free', waiters, quarantine}          nobody
 --          {'held', token, ms, note, waiters, number, quarantine}
 --                                                 the holder's token, how long the record lasts (-1:
---                                                 for ever), the note beside it as describe.lua keeps
+--                                                 for ever), the note beside it as set_note.lua keeps
 --                                                 it, whoever's it is ('' if there is none), and the
 --                                                 holder's last number (0 if it has none)
 --          {what}                                 the key is in use for something that is not a lock

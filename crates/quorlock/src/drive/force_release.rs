@@ -14,7 +14,7 @@ use crate::node::{Answer, Failure, Holder, Request, Round, Verb};
 use quorlock_protocol::NodeSet;
 
 #[derive(Debug)]
-pub(crate) struct ForceRound {
+pub(crate) struct ForceReleaseRound {
     core: Arc<Core>,
     name: Name,
     stamp: Stamp,
@@ -30,7 +30,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-impl ForceRound {
+impl ForceReleaseRound {
     /// Asks each node to drop the record of the holder that `status` shows there, and no other.
     pub(crate) fn start(core: &Arc<Core>, status: &Status) -> Arc<Self> {
         let mut ask = NodeSet::EMPTY;
@@ -108,10 +108,10 @@ fn taken(why: Failure, at_most: Duration) -> NodeReleaseState {
     NodeReleaseState::Taken { why: Some(why), at_most }
 }
 
-impl Round for ForceRound {
+impl Round for ForceReleaseRound {
     fn request(&self, node: usize) -> Request<'_> {
         let verb = match self.seen.get(node).copied().flatten() {
-            Some(holder) => Verb::Break { holder },
+            Some(holder) => Verb::ForceRelease { holder },
             // Not asked anything.
             None => Verb::Inspect,
         };

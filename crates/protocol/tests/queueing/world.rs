@@ -1,7 +1,7 @@
 //! Clients that want one lock on modelled nodes, over connections that delay, break and lose.
 //!
 //! ```text
-//!   client: Acquire ─ refused ─▶ Candidacy ─ Won ─▶ Lease, Extend ─▶ release
+//!   client: Acquire ─ refused ─▶ Queueing ─ Won ─▶ Lease, Extend ─▶ release
 //!     │  ▲                                                             
 //!     ▼  │   requests and answers in order, each as late as the dice say; from some moment all
 //!   node     are lost, until a new connection is there
@@ -14,8 +14,8 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use quorlock_protocol::{
-    Acquire, AcquireOutcome, Backing, Candidacy, Drift, Extend, ExtendOutcome, Lease, LeaseState,
-    Moment, NodeSet, Queueing, Quorum, Step, Terms, Vote,
+    Acquire, AcquireOutcome, Backing, Drift, Extend, ExtendOutcome, Lease, LeaseState, Moment,
+    NodeSet, QueuePlace, Queueing, Quorum, Step, Terms, Vote,
 };
 
 use crate::node::{Answer, Node, Number, Place, Token, Verb, Word};
@@ -156,7 +156,7 @@ enum Stage {
 
 #[derive(Debug)]
 struct Standing {
-    rules: Candidacy,
+    rules: Queueing,
     won: Option<Moment>,
     asking: bool,
     soon: Option<Moment>,
@@ -598,7 +598,7 @@ impl World {
                 self.release(client);
                 self.new_token(client);
                 self.clients[client].stage = Stage::Standing(Box::new(Standing {
-                    rules: Candidacy::new(self.quorum),
+                    rules: Queueing::new(self.quorum),
                     won: None,
                     asking: false,
                     soon: None,
@@ -840,8 +840,8 @@ impl World {
                 let left = record.map_or(TTL, |(left, _)| left);
                 let free_at = Some(now.after(Duration::from_nanos(left)));
                 let holder = record.and_then(|(_, token)| NonZero::new(token as u32));
-                let queueing = Queueing { number, free_at, told: true, holder };
-                standing.rules.queued(node, sent, queueing);
+                let place = QueuePlace { number, free_at, told: true, holder };
+                standing.rules.queued(node, sent, place);
             }
             Answer::Refused | Answer::Failed => standing.rules.missed(node),
         }

@@ -16,7 +16,7 @@ const KEPT_TTLS: u32 = 3;
 /// Leaves a note on the nodes, or takes it away. Nobody waits for it but a shutdown, and nothing
 /// depends on it.
 #[derive(Debug)]
-pub(crate) struct DescribeRound {
+pub(crate) struct SetNoteRound {
     core: Arc<Core>,
     name: Name,
     token: Token,
@@ -26,7 +26,7 @@ pub(crate) struct DescribeRound {
     heard: Mutex<NodeSet>,
 }
 
-impl DescribeRound {
+impl SetNoteRound {
     pub(crate) fn send(claim: &Claim, note: Arc<str>) {
         let core = Arc::clone(&claim.core);
         core.releases.begin();
@@ -60,9 +60,9 @@ impl DescribeRound {
     }
 }
 
-impl Round for DescribeRound {
+impl Round for SetNoteRound {
     fn request(&self, _node: usize) -> Request<'_> {
-        let verb = Verb::Describe { token: &self.token, note: &self.note, keep: self.keep };
+        let verb = Verb::SetNote { token: &self.token, note: &self.note, keep: self.keep };
         let Stamp { sent, wall_us } = self.stamp;
         Request { name: &self.name, sent, wall_us, verb }
     }

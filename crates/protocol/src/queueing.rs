@@ -5,7 +5,7 @@ use core::iter::repeat_n;
 use core::num::NonZero;
 use core::time::Duration;
 
-use crate::stand::{Micros, Notes, Stand};
+use crate::node_standing::{Micros, NodeStanding, Notes};
 use crate::{Backing, MAX_NODES, Moment, NodeSet, Number, Numbers, Quorum, Terms};
 
 /// A node forgets a queue that nobody has asked after for three leases, or three seconds. Whoever
@@ -55,8 +55,8 @@ const LAST_OFFER: u32 = 4;
 /// A release may run late, or twice. So what is given back is the *token*, on all nodes: the candidate goes on with
 /// another one, at the same place in their queues.
 #[derive(Debug, Clone)]
-pub struct Candidacy {
-    nodes: Box<[Stand]>,
+pub struct Queueing {
+    nodes: Box<[NodeStanding]>,
     /// Asked, and not answered yet.
     pending: NodeSet,
     /// When all nodes were last asked.
@@ -97,7 +97,7 @@ struct Grant {
 
 /// What a node answered to a candidate in its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Queueing {
+pub struct QueuePlace {
     /// Where its ticket stands there.
     pub number: u64,
     /// When the record there ends, unless it is renewed; `None` for never.
@@ -127,7 +127,7 @@ pub enum Step {
         yielding: bool,
     },
     /// Another holds the lock on a majority, and some nodes have granted it to us; or nobody knows what has
-    /// become of an offer. Release the token on all nodes, and [start over](Candidacy::start_over) with another one.
+    /// become of an offer. Release the token on all nodes, and [start over](Queueing::start_over) with another one.
     GiveBack,
     /// Answers are still to come.
     Pending,
@@ -139,12 +139,12 @@ pub enum Step {
     Unreachable,
 }
 
-impl Candidacy {
+impl Queueing {
     /// A candidate that has asked nobody yet.
     #[must_use]
     pub fn new(quorum: Quorum) -> Self {
         Self {
-            nodes: repeat_n(Stand::Unknown, quorum.nodes()).collect(),
+            nodes: repeat_n(NodeStanding::Unknown, quorum.nodes()).collect(),
             pending: NodeSet::EMPTY,
             asked_at: Moment::default(),
             last_sent: Moment::default(),
@@ -172,14 +172,14 @@ impl Candidacy {
             grants.offered_at = sent;
             let those = self.nodes.iter_mut().zip(&mut grants.nodes).enumerate();
             for (_, (stand, grant)) in those.filter(|(node, _)| nodes.contains(*node)) {
-                *stand = Stand::Unknown;
+                *stand = NodeStanding::Unknown;
                 grant.yielded_at = sent;
                 grant.open = grant.open.saturating_add(1);
             }
         } else if nodes.len() == self.nodes.len() {
             self.asked_at = sent;
-            for stand in self.nodes.iter_mut().filter(|stand| **stand == Stand::Spared) {
-                *stand = Stand::Unknown;
+            for stand in self.nodes.iter_mut().filter(|stand| **stand == NodeStanding::Spared) {
+                *stand = NodeStanding::Unknown;
             }
             let votes = self.votes();
             if let Some(grants) = &mut self.grants {
@@ -218,8 +218,8 @@ impl Candidacy {
         if sent < grant.yielded_at || grant.open > 0 {
             return;
         }
-        let before = core::mem::replace(stand, Stand::Granted);
-        if before == Stand::Granted {
+        let before = core::mem::replace(stand, NodeStanding::Granted);
+        if before == NodeStanding::Granted {
             grant.since = grant.since.max(sent);
             grant.number = grant.number.max(number);
         } else {
@@ -244,9 +244,9 @@ impl Candidacy {
         }
         grant.void_before = sent.after(Duration::from_nanos(1));
         // Whoever had it there has let go of it, and so of the others.
-        if let Some(Stand::Queued { notes: gone, .. }) = self.nodes.get(node).copied() {
+        if let Some(NodeStanding::Queued { notes: gone, .. }) = self.nodes.get(node).copied() {
             for stand in &mut self.nodes {
-                if let Stand::Queued { notes, .. } = stand
+                if let NodeStanding::Queued { notes, .. } = stand
                     && notes.holder() == gone.holder()
                 {
                     *notes = notes.without_holder();
@@ -258,12 +258,12 @@ impl Candidacy {
     }
 
     /// `node` says to our request of `sent` that another has the record.
-    pub fn queued(&mut self, node: usize, sent: Moment, queueing: Queueing) {
-        let Queueing { number, free_at, told, holder } = queueing;
+    pub fn queued(&mut self, node: usize, sent: Moment, place: QueuePlace) {
+        let QueuePlace { number, free_at, told, holder } = place;
         if number > self.number {
             self.number = number;
             for stand in &mut self.nodes {
-                if let Stand::Queued { notes, .. } = stand {
+                if let NodeStanding::Queued { notes, .. } = stand {
                     *notes = notes.below();
                 }
             }
@@ -278,15 +278,15 @@ impl Candidacy {
         if let Some(stand) = self.nodes.get_mut(node) {
             let free_at = free_at.map_or(Micros::NEVER, Micros::at_or_after);
             let notes = Notes::new(number < self.number, holder);
-            *stand = Stand::Queued { free_at, told, notes };
+            *stand = NodeStanding::Queued { free_at, told, notes };
         }
     }
 
     /// Whether one other holds the lock on a majority of the nodes, as far as is known at `now`.
     #[must_use]
     pub fn is_taken(&self, now: Moment) -> bool {
-        let holder = |stand: &Stand| match stand {
-            Stand::Queued { free_at, notes, .. } if free_at.moment() > now => notes.holder(),
+        let holder = |stand: &NodeStanding| match stand {
+            NodeStanding::Queued { free_at, notes, .. } if free_at.moment() > now => notes.holder(),
             _ => None,
         };
         let enough = self.quorum().enough();
@@ -303,14 +303,14 @@ impl Candidacy {
         let left_to_holder = !self.has_open_offer();
         for stand in &mut self.nodes {
             *stand = match stand {
-                Stand::Granted if left_to_holder => Stand::Spared,
-                Stand::Spared => Stand::Spared,
-                _ => Stand::Unknown,
+                NodeStanding::Granted if left_to_holder => NodeStanding::Spared,
+                NodeStanding::Spared => NodeStanding::Spared,
+                _ => NodeStanding::Unknown,
             };
         }
         self.pending = NodeSet::EMPTY;
         self.grants = None;
-        self.those(|stand| stand != Stand::Spared)
+        self.those(|stand| stand != NodeStanding::Spared)
     }
 
     /// `node` has answered, or is not waited for any longer.
@@ -321,8 +321,8 @@ impl Candidacy {
     /// `node` cannot be asked. What it granted before it still keeps.
     pub fn missed(&mut self, node: usize) {
         self.answered(node);
-        if let Some(stand @ Stand::Queued { .. }) = self.nodes.get_mut(node) {
-            *stand = Stand::Unknown;
+        if let Some(stand @ NodeStanding::Queued { .. }) = self.nodes.get_mut(node) {
+            *stand = NodeStanding::Unknown;
         }
     }
 
@@ -341,7 +341,7 @@ impl Candidacy {
     /// How many nodes say that another has it.
     #[must_use]
     pub fn refusals(&self) -> usize {
-        self.those(|stand| matches!(stand, Stand::Queued { .. })).len()
+        self.those(|stand| matches!(stand, NodeStanding::Queued { .. })).len()
     }
 
     /// What to do at `now`, for a lock of these terms that is of use only with more than `least` of
@@ -387,7 +387,7 @@ impl Candidacy {
         let mut free_at = [Moment::MAX; MAX_NODES];
         let (mut queued, mut told) = (0, 0);
         for stand in &self.nodes {
-            if let Stand::Queued { free_at: at, told: word, .. } = *stand {
+            if let NodeStanding::Queued { free_at: at, told: word, .. } = *stand {
                 free_at[queued] = at.moment();
                 queued += 1;
                 told += usize::from(word);
@@ -453,7 +453,7 @@ impl Candidacy {
 
     /// What `node` has granted, if it has.
     fn grant(&self, node: usize) -> Option<&Grant> {
-        let granted = *self.nodes.get(node)? == Stand::Granted;
+        let granted = *self.nodes.get(node)? == NodeStanding::Granted;
         self.grants.as_ref().filter(|_| granted)?.nodes.get(node)
     }
 
@@ -462,15 +462,15 @@ impl Candidacy {
     }
 
     fn granted_nodes(&self) -> NodeSet {
-        self.those(|stand| stand == Stand::Granted)
+        self.those(|stand| stand == NodeStanding::Granted)
     }
 
     /// The nodes where our ticket has a lower number than elsewhere.
     fn below(&self) -> NodeSet {
-        self.those(|stand| matches!(stand, Stand::Queued { notes, .. } if notes.is_below()))
+        self.those(|stand| matches!(stand, NodeStanding::Queued { notes, .. } if notes.is_below()))
     }
 
-    fn those(&self, which: impl Fn(Stand) -> bool) -> NodeSet {
+    fn those(&self, which: impl Fn(NodeStanding) -> bool) -> NodeSet {
         let mut those = NodeSet::EMPTY;
         for (node, stand) in self.nodes.iter().enumerate() {
             if which(*stand) {

@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use quorlock_protocol::{
-    Backing, Candidacy, Drift, Moment, NodeSet, Number, Queueing, Quorum, Step, Terms,
+    Backing, Drift, Moment, NodeSet, Number, QueuePlace, Queueing, Quorum, Step, Terms,
 };
 
 /// Of which 90 s are believed.
@@ -42,7 +42,7 @@ fn won(sent: u64) -> Step {
 }
 
 struct Candidate {
-    rules: Candidacy,
+    rules: Queueing,
     nodes: usize,
     /// Which nodes were offered what they had granted, and when.
     offers: Vec<(NodeSet, u64)>,
@@ -50,7 +50,7 @@ struct Candidate {
 
 impl Candidate {
     fn of(nodes: usize) -> Self {
-        let rules = Candidacy::new(Quorum::of(nodes).expect("a few nodes"));
+        let rules = Queueing::new(Quorum::of(nodes).expect("a few nodes"));
         Self { rules, nodes, offers: Vec::new() }
     }
 
@@ -79,8 +79,8 @@ impl Candidate {
 
     fn queued_at(&mut self, node: usize, sent: u64, number: u64, free_at: u64) {
         self.answered(node, sent);
-        let queueing = Queueing { number, free_at: Some(at(free_at)), told: true, holder: None };
-        self.rules.queued(node, at(sent), queueing);
+        let place = QueuePlace { number, free_at: Some(at(free_at)), told: true, holder: None };
+        self.rules.queued(node, at(sent), place);
     }
 
     fn queued(&mut self, node: usize, sent: u64) {
@@ -394,8 +394,8 @@ fn a_place_is_kept_though_the_record_lasts_for_longer() {
     candidate.ask_all(5);
     candidate.queued_at(0, 5, NUMBER, 10_000);
     assert_eq!(candidate.step(6), Step::Until(at(205)), "two leases");
-    let queueing = Queueing { number: NUMBER, free_at: None, told: true, holder: None };
-    candidate.rules.queued(0, at(5), queueing);
+    let place = QueuePlace { number: NUMBER, free_at: None, told: true, holder: None };
+    candidate.rules.queued(0, at(5), place);
     assert_eq!(candidate.step(6), Step::Until(at(205)));
     let short = Terms { ttl: Duration::from_millis(100), ..TERMS };
     let step = candidate.rules.step(&short, Duration::ZERO, at(6));
@@ -407,7 +407,7 @@ fn where_no_word_is_sent_and_where_nobody_answers_it_asks_again() {
     let mut candidate = Candidate::of(3);
     candidate.ask_all(0);
     candidate.queued(0, 0);
-    let silent = Queueing { number: NUMBER, free_at: Some(at(60)), told: false, holder: None };
+    let silent = QueuePlace { number: NUMBER, free_at: Some(at(60)), told: false, holder: None };
     for node in [1, 2] {
         candidate.rules.answered(node);
         candidate.rules.queued(node, at(0), silent);
@@ -435,9 +435,9 @@ fn what_a_holder_needs_is_given_back() {
     let named = |candidate: &mut Candidate, node, sent: u64, holder| {
         candidate.rules.answered(node);
         let free_at = Some(at(sent + 60));
-        let queueing =
-            Queueing { number: NUMBER, free_at, told: true, holder: NonZero::new(holder) };
-        candidate.rules.queued(node, at(sent), queueing);
+        let place =
+            QueuePlace { number: NUMBER, free_at, told: true, holder: NonZero::new(holder) };
+        candidate.rules.queued(node, at(sent), place);
     };
     let asked = |holders: [u32; 2]| {
         let mut candidate = Candidate::of(3);
@@ -479,8 +479,8 @@ fn what_was_given_back_is_not_asked_for_again_before_all_are() {
     let named = |candidate: &mut Candidate, node, sent| {
         candidate.answered(node, sent);
         let (number, free_at, holder) = (NUMBER, Some(at(60)), NonZero::new(7));
-        let queueing = Queueing { number, free_at, told: true, holder };
-        candidate.rules.queued(node, at(sent), queueing);
+        let place = QueuePlace { number, free_at, told: true, holder };
+        candidate.rules.queued(node, at(sent), place);
     };
     candidate.ask_all(1);
     (2..5).for_each(|node| named(&mut candidate, node, 1));
@@ -508,8 +508,8 @@ fn what_a_holder_has_let_go_of_is_not_given_back() {
     for node in 0..5 {
         candidate.rules.answered(node);
         let (free_at, holder) = (Some(at(61)), NonZero::new(7));
-        let queueing = Queueing { number: NUMBER, free_at, told: true, holder };
-        candidate.rules.queued(node, at(1), queueing);
+        let place = QueuePlace { number: NUMBER, free_at, told: true, holder };
+        candidate.rules.queued(node, at(1), place);
     }
     assert!(candidate.rules.is_taken(at(2)));
     assert!(candidate.rules.told(0, at(1), 1));

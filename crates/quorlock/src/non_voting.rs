@@ -1,5 +1,5 @@
-//! Telling once of nodes that are there and cast no vote: they were started or emptied, their clock or
-//! their number is wrong, or they serve clients with other settings.
+//! Warns once of each node that can be reached and does not vote: it was started or emptied, its clock or its
+//! fence is wrong, or it serves clients with other settings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,19 +7,19 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::node::{Failure, FailureKind};
 
-/// Of which nodes it was told, until they vote again. So that many locks do not say it many times.
+/// The nodes that a warning was logged for, until they vote again: many locks warn once, not once each.
 #[derive(Debug, Default)]
-pub(crate) struct Told(AtomicU64);
+pub(crate) struct WarnedNodes(AtomicU64);
 
-impl Told {
-    /// The node has cast a vote.
+impl WarnedNodes {
+    /// Notes that `node` votes: the next time that it does not, a warning is due again.
     pub(crate) fn votes(&self, node: usize) {
         if self.0.load(Ordering::Relaxed) & bit(node) != 0 {
             self.0.fetch_and(!bit(node), Ordering::Relaxed);
         }
     }
 
-    /// Whether it is not known of the node.
+    /// Returns whether no warning was logged for `node` yet, and notes that one is now.
     fn is_new(&self, node: usize) -> bool {
         self.0.fetch_or(bit(node), Ordering::Relaxed) & bit(node) == 0
     }
@@ -30,8 +30,8 @@ fn bit(node: usize) -> u64 {
     u32::try_from(node).ok().and_then(|node| 1u64.checked_shl(node)).unwrap_or(0)
 }
 
-/// Whether the node is there and does not want to vote.
-fn abstains(failure: &Failure) -> bool {
+/// Whether the node can be reached and does not vote.
+fn is_non_voting(failure: &Failure) -> bool {
     matches!(
         failure.kind(),
         FailureKind::Quarantined(_)
@@ -42,20 +42,20 @@ fn abstains(failure: &Failure) -> bool {
     )
 }
 
-/// What is to be told, once no mutex is held: whoever takes logs in may do anything.
-#[must_use = "somebody has to be told"]
+/// What to log once no mutex is held: a subscriber of the log may run any code.
+#[must_use = "it has to be logged"]
 pub(crate) struct Warning(Vec<(usize, Failure)>);
 
 impl Warning {
-    /// A lock was taken without these nodes.
-    pub(crate) fn tell(self, core: &Core) {
+    /// Warns that a lock was taken without these nodes.
+    pub(crate) fn log(self, core: &Core) {
         for (node, failure) in self.0 {
             tracing::warn!(node = core.label(node), "{failure}");
         }
     }
 
-    /// A lock cannot be taken for that reason, and is waited for.
-    pub(crate) fn tell_of_wait(self, why: impl FnOnce() -> Error) {
+    /// Warns that a lock cannot be taken without these nodes, and is waited for.
+    pub(crate) fn log_wait(self, why: impl FnOnce() -> Error) {
         if !self.0.is_empty() {
             tracing::warn!("{}", why());
         }
@@ -63,13 +63,13 @@ impl Warning {
 }
 
 impl Core {
-    /// Those of the nodes that cast no vote of which it was not told yet.
-    pub(crate) fn abstaining<'a>(
+    /// The nodes among `failures` that do not vote, and that no warning was logged for yet.
+    pub(crate) fn non_voting<'a>(
         &self,
         failures: impl IntoIterator<Item = (usize, &'a Failure)>,
     ) -> Warning {
         let failures = failures.into_iter();
-        let new = failures.filter(|(node, why)| abstains(why) && self.told.is_new(*node));
+        let new = failures.filter(|(node, why)| is_non_voting(why) && self.warned.is_new(*node));
         Warning(new.map(|(node, failure)| (node, failure.clone())).collect())
     }
 }
@@ -80,11 +80,11 @@ mod tests {
 
     #[test]
     fn it_is_told_once_until_the_node_votes_again() {
-        let told = Told::default();
-        assert!(told.is_new(0) && !told.is_new(0) && told.is_new(63));
-        told.votes(1);
-        assert!(!told.is_new(0));
-        told.votes(0);
-        assert!(told.is_new(0) && !told.is_new(63));
+        let warned = WarnedNodes::default();
+        assert!(warned.is_new(0) && !warned.is_new(0) && warned.is_new(63));
+        warned.votes(1);
+        assert!(!warned.is_new(0));
+        warned.votes(0);
+        assert!(warned.is_new(0) && !warned.is_new(63));
     }
 }

@@ -6,7 +6,7 @@ use crate::Moment;
 
 /// What is known of one node, in eight bytes: each waiter has it for each node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub(crate) enum NodeStanding {
     /// Nothing, or it could not be asked.
     Unknown,
     /// The same. What it had granted was given back: it is not asked again before all are.
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn how_it_stands_on_a_node_is_small() {
-        assert_eq!(size_of::<Stand>(), 8);
+        assert_eq!(size_of::<NodeStanding>(), 8);
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{Claim, Defeated, Origin, ReleaseRound, Won, said::Said};
+use super::{Claim, Defeated, Origin, ReleaseRound, Won, refusals::Refusals};
 use crate::core::{Core, Stamp};
-use crate::line::Turn;
+use crate::line::LocalTurn;
+use crate::lock_options::LockOptions;
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
@@ -16,9 +17,10 @@ use crate::node::{
 use crate::runtime::random_u64;
 use crate::token::Token;
 use crate::waiters::Gone;
-use crate::watchdog::{Alarm, Place};
-use crate::wish::Wish;
-use quorlock_protocol::{self as protocol, Defeat, Moment, NodeSet, Number, Queueing, Step};
+use crate::watchdog::{Alarm, WheelSlot};
+use quorlock_protocol::{
+    Defeat, Moment, NodeSet, Number, QueuePlace, Queueing, Step, Terms, rest_in_quarantine,
+};
 
 /// A ticket that outlives its client is gone after three TTLs, and the record that it may have been
 /// granted in its last moment one later.
@@ -35,12 +37,12 @@ const SHORTEST_REST: Duration = Duration::from_millis(1);
 /// Stands in the queue of each node until a majority has granted it, for as long as somebody wants
 /// it. Then it is polled for the claim, or asked to [`leave`](Self::leave).
 #[derive(Debug)]
-pub(crate) struct Candidacy {
+pub(crate) struct WaitRound {
     core: Arc<Core>,
     name: Name,
     ttl_ns: u64,
     least_ns: u64,
-    place: Place,
+    slot: WheelSlot,
     state: Mutex<State>,
 }
 
@@ -56,7 +58,7 @@ struct Identity {
 #[derive(Debug)]
 struct State {
     identity: Identity,
-    standing: protocol::Candidacy,
+    queueing: Queueing,
     phase: Phase,
     /// Some nodes have not been asked yet: what they will answer has to be waited for, and a
     /// release now would overtake the requests to them.
@@ -73,13 +75,13 @@ struct State {
     /// The lowest number that it has asked for: no node grants it with a lower one.
     proposed: u64,
     block: u16,
-    said: Said,
+    refusals: Refusals,
     waker: Option<Waker>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Phase {
-    Standing {
+    Waiting {
         /// When to look again, at the latest, after word of some grants and not of others.
         soon: Moment,
     },
@@ -96,19 +98,19 @@ enum Phase {
 
 impl Phase {
     /// With no reason to look again.
-    const STANDING: Self = Self::Standing { soon: Moment::MAX };
+    const WAITING: Self = Self::Waiting { soon: Moment::MAX };
 
-    const fn is_standing(&self) -> bool {
-        matches!(self, Self::Standing { .. })
+    const fn is_waiting(&self) -> bool {
+        matches!(self, Self::Waiting { .. })
     }
 }
 
-impl Candidacy {
+impl WaitRound {
     /// Takes a ticket on every node.
-    pub(crate) fn start(core: &Arc<Core>, name: Name, wish: Wish) -> Arc<Self> {
-        let candidacy = Self::new(core, name, wish);
-        candidacy.look();
-        candidacy
+    pub(crate) fn start(core: &Arc<Core>, name: Name, options: LockOptions) -> Arc<Self> {
+        let wait = Self::new(core, name, options);
+        wait.look();
+        wait
     }
 
     /// Takes a ticket on every node once a release of the same name is decided.
@@ -116,21 +118,21 @@ impl Candidacy {
     /// If they came to a node together, it would see to the ticket before its word goes out to who has
     /// the lock now. A round trip later the ticket is in time: nobody can have done with the lock before.
     /// But who is far away does not wait for its answers, while others go round.
-    pub(crate) fn start_behind(release: &ReleaseRound, wish: Wish) -> Arc<Self> {
+    pub(crate) fn start_behind(release: &ReleaseRound, options: LockOptions) -> Arc<Self> {
         let core = &release.core;
-        let candidacy = Self::new(core, release.name.clone(), wish);
-        candidacy.look_within(LATEST_TICKET, &mut locked(&candidacy.state).phase);
-        if let Some(candidacy) = release.follow(Arc::clone(&candidacy)) {
-            candidacy.follows();
+        let wait = Self::new(core, release.name.clone(), options);
+        wait.look_within(LATEST_TICKET, &mut locked(&wait.state).phase);
+        if let Some(wait) = release.follow(Arc::clone(&wait)) {
+            wait.follows();
         }
-        candidacy
+        wait
     }
 
     /// The release before it is decided.
     pub(super) fn follows(self: &Arc<Self>) {
         let waits = {
             let state = locked(&self.state);
-            let waits = !state.standing.has_asked() && state.phase.is_standing();
+            let waits = !state.queueing.has_asked() && state.phase.is_waiting();
             if waits {
                 self.core.watchdog.clear(&**self);
             }
@@ -141,20 +143,20 @@ impl Candidacy {
         }
     }
 
-    fn new(core: &Arc<Core>, name: Name, wish: Wish) -> Arc<Self> {
-        let turns = wish.turns(core.settings.local_turns);
+    fn new(core: &Arc<Core>, name: Name, options: LockOptions) -> Arc<Self> {
+        let turns = options.turns(core.settings.local_turns);
         // The same for all nodes and requests: they may grant it by any of them.
         let block = core.proposal(core.wall_us(), turns).map_or(turns, |proposal| proposal.block);
         core.waiters.admit(|waiter| Self {
             core: Arc::clone(core),
             name,
-            ttl_ns: nanos(wish.ttl),
-            least_ns: nanos(wish.least),
-            place: Place::default(),
+            ttl_ns: nanos(options.ttl),
+            least_ns: nanos(options.least),
+            slot: WheelSlot::default(),
             state: Mutex::new(State {
-                identity: Identity { token: Token::owned(&*core.runtime, wish.owner), waiter },
-                standing: protocol::Candidacy::new(core.quorum),
-                phase: Phase::STANDING,
+                identity: Identity { token: Token::owned(&*core.runtime, options.owner), waiter },
+                queueing: Queueing::new(core.quorum),
+                phase: Phase::WAITING,
                 asking: false,
                 left: false,
                 others: false,
@@ -162,7 +164,7 @@ impl Candidacy {
                 turns,
                 block,
                 proposed: u64::MAX,
-                said: Said::default(),
+                refusals: Refusals::default(),
                 waker: None,
             }),
         })
@@ -171,10 +173,10 @@ impl Candidacy {
     /// Ready with the claim once a majority has granted it, or with nothing if none ever will,
     /// since the name is in use for something else. Not to be asked again after that.
     ///
-    /// `wish` is what the caller wants it for, and must be one that it [serves](Self::serves).
+    /// `options` is what the caller wants it for, and must be one that it [serves](Self::serves).
     pub(crate) fn poll(
         self: &Arc<Self>,
-        wish: &Wish,
+        options: &LockOptions,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Arc<Claim>>> {
         let mut state = locked(&self.state);
@@ -183,22 +185,22 @@ impl Candidacy {
                 let ((valid_until, number), turns) = (**won, state.block);
                 let token = state.identity.token;
                 state.phase = Phase::Over;
-                let abstaining = self.core.abstaining(state.said.failures());
+                let non_voting = self.core.non_voting(state.refusals.failures());
                 let origin = Origin::Queued {
                     others: state.others,
                     lingers: LINGERING_TTLS,
-                    backing: state.standing.backing(),
+                    backing: state.queueing.backing(),
                 };
                 drop(state);
-                abstaining.tell(&self.core);
+                non_voting.log(&self.core);
                 self.end();
                 let won = Won { origin, valid_until, number, turns };
                 let name = self.name.clone();
-                Poll::Ready(Some(Claim::new(&self.core, name, token, *wish, won)))
+                Poll::Ready(Some(Claim::new(&self.core, name, token, *options, won)))
             }
             Phase::Won(_) => {
                 // Nobody came for it in time.
-                state.phase = Phase::STANDING;
+                state.phase = Phase::WAITING;
                 state.waker = Some(cx.waker().clone());
                 drop(state);
                 self.look();
@@ -210,7 +212,7 @@ impl Candidacy {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            Phase::Standing { .. } | Phase::Over => {
+            Phase::Waiting { .. } | Phase::Over => {
                 state.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
@@ -227,7 +229,7 @@ impl Candidacy {
             state.phase = Phase::Over;
             state.left = true;
             // What was never asked for is not to be given back.
-            state.standing.has_asked() && !state.asking
+            state.queueing.has_asked() && !state.asking
         };
         self.end();
         if release {
@@ -254,8 +256,8 @@ impl Candidacy {
     /// ask.
     fn start_over(&self, state: &mut State) -> (Identity, NodeSet) {
         let Identity { token, waiter } = state.identity;
-        let others = state.standing.start_over();
-        state.said = Said::default();
+        let others = state.queueing.start_over();
+        state.refusals = Refusals::default();
         let token = Token::owned(&*self.core.runtime, token.owner());
         let waiter = self.core.waiters.renumber(waiter);
         (std::mem::replace(&mut state.identity, Identity { token, waiter }), others)
@@ -267,14 +269,14 @@ impl Candidacy {
     }
 
     fn defeated_by(&self, state: &State) -> Defeated {
-        let (granted, refused) = (state.standing.votes(), state.standing.refusals());
+        let (granted, refused) = (state.queueing.votes(), state.queueing.refusals());
         let taken = refused >= self.core.quorum.too_many()
             || granted + refused >= self.core.quorum.enough()
             || state.phase == Phase::Hopeless;
         Defeated {
             defeat: if taken { Defeat::Taken } else { Defeat::Unreachable },
             granted,
-            answers: state.said.answers(&self.core),
+            answers: state.refusals.answers(&self.core),
         }
     }
 
@@ -282,16 +284,16 @@ impl Candidacy {
     pub(crate) fn told(self: &Arc<Self>, node: usize, grant: Grant) {
         {
             let mut state = locked(&self.state);
-            if !state.phase.is_standing() {
+            if !state.phase.is_waiting() {
                 return;
             }
             let wall_us = self.core.wall_us();
             if !self.core.believes(node, wall_us, grant.number) {
-                state.said.miss(node, Failure::number(grant.number, wall_us));
+                state.refusals.timed_out(node, Failure::number(grant.number, wall_us));
                 self.look_soon(&mut state.phase);
                 return;
             }
-            if grant.number < state.proposed || !state.standing.told(node, grant.sent, grant.number)
+            if grant.number < state.proposed || !state.queueing.told(node, grant.sent, grant.number)
             {
                 // It is the node's own, and the record there may be ours by a request from before.
                 self.look_soon(&mut state.phase);
@@ -300,9 +302,9 @@ impl Candidacy {
                 return;
             }
             state.others |= grant.others;
-            state.said.forget(node);
-            let taken = state.standing.is_taken(self.core.now());
-            if state.standing.votes() < self.core.quorum.enough() && !taken {
+            state.refusals.forget(node);
+            let taken = state.queueing.is_taken(self.core.now());
+            if state.queueing.votes() < self.core.quorum.enough() && !taken {
                 // The other nodes should send word at any moment. If they do not, others have got
                 // there first.
                 self.look_soon(&mut state.phase);
@@ -332,7 +334,7 @@ impl Candidacy {
     }
 
     fn look_within(self: &Arc<Self>, time: Duration, phase: &mut Phase) {
-        let Phase::Standing { soon } = phase else { return };
+        let Phase::Waiting { soon } = phase else { return };
         let now = self.core.now();
         *soon = now.after(time).min(*soon);
         self.core.watchdog.set(*soon, now, Arc::clone(self) as Arc<dyn Alarm>);
@@ -349,25 +351,25 @@ impl Candidacy {
     fn ask(self: &Arc<Self>, nodes: NodeSet, yielding: bool) -> bool {
         let ask = {
             let mut state = locked(&self.state);
-            if state.asking || !state.phase.is_standing() {
+            if state.asking || !state.phase.is_waiting() {
                 return false;
             }
             state.asking = true;
             if !yielding && nodes.len() == self.core.nodes.len() {
-                state.phase = Phase::STANDING;
+                state.phase = Phase::WAITING;
             }
-            let number = state.standing.number();
+            let number = state.queueing.number();
             let (stamp, now) = self.core.clock.stamp();
             let wall_us = stamp.wall_us;
-            let sent = state.standing.ask(nodes, yielding, now);
+            let sent = state.queueing.ask(nodes, yielding, now);
             // By the time of day, so that all nodes sort alike. Each of them puts a new one behind
             // those that are there, whatever the time of day is thought to be.
             let number = number.map_or(TicketNumber::New(wall_us), TicketNumber::Agreed);
             let least = self.core.next_number(wall_us);
             let proposal = (least > 0).then_some(Proposal { least, block: state.block });
             state.proposed = state.proposed.min(proposal.map_or(0, Proposal::last));
-            let (candidacy, identity) = (Arc::clone(self), state.identity);
-            Arc::new(Ask { candidacy, identity, stamp, sent, number, yielding, proposal })
+            let (wait, identity) = (Arc::clone(self), state.identity);
+            Arc::new(Ask { wait, identity, stamp, sent, number, yielding, proposal })
         };
         self.core.ask(&ask, nodes);
         let left = {
@@ -386,16 +388,16 @@ impl Candidacy {
         loop {
             let now = self.core.now();
             let mut state = locked(&self.state);
-            let Phase::Standing { soon } = state.phase else { return };
+            let Phase::Waiting { soon } = state.phase else { return };
             if state.asking {
                 return;
             }
-            let step = state.standing.step(&self.terms(), self.least(), now);
+            let step = state.queueing.step(&self.terms(), self.least(), now);
             let at = match step {
                 Step::Won { valid_until, number } => {
                     return self.decided(state, Phase::Won(Box::new((valid_until, number))));
                 }
-                _ if state.said.is_hopeless(&self.core) => {
+                _ if state.refusals.is_hopeless(&self.core) => {
                     return self.decided(state, Phase::Hopeless);
                 }
                 Step::GiveBack => {
@@ -422,13 +424,13 @@ impl Candidacy {
             let at = soon.min(at).max(now.after(SHORTEST_REST));
             self.core.watchdog.set(at, now, Arc::clone(self) as Arc<dyn Alarm>);
             if matches!(step, Step::Unreachable) {
-                let abstaining = self.core.abstaining(state.said.failures());
+                let non_voting = self.core.non_voting(state.refusals.failures());
                 let defeated = self.defeated_by(&state);
                 // Whoever has less time than that need not wait.
-                let late = state.said.votes_from() > now;
+                let late = state.refusals.votes_from() > now;
                 let waker = if late { state.waker.take() } else { None };
                 drop(state);
-                abstaining.tell_of_wait(|| defeated.without_votes(&self.core, &self.name));
+                non_voting.log_wait(|| defeated.without_votes(&self.core, &self.name));
                 if let Some(waker) = waker {
                     waker.wake();
                 }
@@ -455,26 +457,26 @@ impl Candidacy {
 
     /// How long to ask nothing while too few nodes vote: for as long as they have said, if it is that.
     fn rest_without_votes(&self, state: &mut State, now: Moment) -> Duration {
-        let Some(left) = state.said.votes_in(self.core.quorum) else {
+        let Some(left) = state.refusals.votes_in(self.core.quorum) else {
             return self.retry_delay(state, Defeat::Unreachable);
         };
-        state.said.expect_votes(now.after(left));
-        let mut failures = state.said.failures().map(|(_, failure)| failure.kind());
+        state.refusals.expect_votes(now.after(left));
+        let mut failures = state.refusals.failures().map(|(_, failure)| failure.kind());
         if left.is_zero() && failures.any(|kind| kind.quarantine().is_none()) {
             // Those that cannot be reached say so when they can. One that is silent does not.
             return REST_FOR_OTHERS;
         }
-        protocol::rest_in_quarantine(left)
+        rest_in_quarantine(left)
     }
 
     /// For how long no majority votes, by what the nodes have said.
     pub(crate) fn votes_in(&self) -> Duration {
-        locked(&self.state).said.votes_from().since(self.core.now())
+        locked(&self.state).refusals.votes_from().since(self.core.now())
     }
 
     /// Something was done for the nodes to vote: asks those again that did not.
     pub(crate) fn votes_may_be_had(self: &Arc<Self>) {
-        if locked(&self.state).said.votes_in(self.core.quorum).is_some() {
+        if locked(&self.state).refusals.votes_in(self.core.quorum).is_some() {
             self.look();
         }
     }
@@ -492,17 +494,17 @@ impl Candidacy {
             if state.identity != ask.identity {
                 return;
             }
-            state.standing.answered(node);
+            state.queueing.answered(node);
             let is_lost =
                 matches!(&answer, Answer::Failed(why) if why.kind() == FailureKind::Broken);
             if ask.yielding && !is_lost {
-                state.standing.offer_answered(node);
+                state.queueing.offer_answered(node);
             }
             match answer {
                 Answer::Granted { number } => {
-                    self.core.told.votes(node);
-                    state.said.forget(node);
-                    state.standing.granted(node, sent, number);
+                    self.core.warned.votes(node);
+                    state.refusals.forget(node);
+                    state.queueing.granted(node, sent, number);
                 }
                 Answer::Queued(queued) => {
                     let Queued { number, record, told } = *queued;
@@ -512,9 +514,9 @@ impl Candidacy {
                     // A holder that another library serves sends no word of its release.
                     let told = told && record.is_none_or(|record| record.token.is_some());
                     // Not kept as an answer: there may be many waiters, and this is what they expect.
-                    state.said.forget(node);
+                    state.refusals.forget(node);
                     let holder = record.and_then(|record| record.holder.digest());
-                    state.standing.queued(node, sent, Queueing { number, free_at, told, holder });
+                    state.queueing.queued(node, sent, QueuePlace { number, free_at, told, holder });
                 }
                 Answer::Done
                 | Answer::LeftToOthers
@@ -522,11 +524,11 @@ impl Candidacy {
                 | Answer::Seen(_)
                 | Answer::Listed(_)
                 | Answer::Marker(_) => {
-                    state.standing.missed(node);
+                    state.queueing.missed(node);
                 }
                 Answer::Failed(why) => {
-                    state.said.miss(node, why);
-                    state.standing.missed(node);
+                    state.refusals.timed_out(node, why);
+                    state.queueing.missed(node);
                 }
             }
         }
@@ -539,8 +541,8 @@ impl Candidacy {
             if state.identity != ask.identity {
                 return;
             }
-            state.said.miss(node, why);
-            state.standing.missed(node);
+            state.refusals.timed_out(node, why);
+            state.queueing.missed(node);
         }
         self.proceed();
     }
@@ -580,9 +582,9 @@ impl Candidacy {
     }
 
     /// Whether it is the right one for somebody else of this process.
-    pub(crate) fn serves(&self, wish: &Wish) -> bool {
-        let Wish { ttl, least, owner, .. } = *wish;
-        let turns = wish.turns(self.core.settings.local_turns);
+    pub(crate) fn serves(&self, options: &LockOptions) -> bool {
+        let LockOptions { ttl, least, owner, .. } = *options;
+        let turns = options.turns(self.core.settings.local_turns);
         let state = locked(&self.state);
         ttl == self.ttl()
             && least == self.least()
@@ -598,7 +600,7 @@ impl Candidacy {
         Duration::from_nanos(self.least_ns)
     }
 
-    fn terms(&self) -> protocol::Terms {
+    fn terms(&self) -> Terms {
         self.core.terms(self.ttl())
     }
 }
@@ -607,9 +609,9 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl Alarm for Candidacy {
-    fn place(&self) -> &Place {
-        &self.place
+impl Alarm for WaitRound {
+    fn slot(&self) -> &WheelSlot {
+        &self.slot
     }
 
     fn ring(self: Arc<Self>, now: Moment) -> Option<Moment> {
@@ -617,7 +619,7 @@ impl Alarm for Candidacy {
             self.end();
             self.release(self.identity());
             // Whoever sits behind does not wait for somebody who never comes.
-            self.core.pass_on(&self.name, Turn::Front(None));
+            self.core.pass_on(&self.name, LocalTurn::Front(None));
         } else {
             self.look();
         }
@@ -628,7 +630,7 @@ impl Alarm for Candidacy {
 /// One asking of some nodes.
 #[derive(Debug)]
 struct Ask {
-    candidacy: Arc<Candidacy>,
+    wait: Arc<WaitRound>,
     identity: Identity,
     stamp: Stamp,
     /// What a lease that comes of it counts from.
@@ -640,24 +642,24 @@ struct Ask {
 
 impl Round for Ask {
     fn request(&self, node: usize) -> Request<'_> {
-        let Candidacy { core, name, .. } = &*self.candidacy;
+        let WaitRound { core, name, .. } = &*self.wait;
         let Self { stamp: Stamp { sent, wall_us }, number, yielding, proposal, .. } = *self;
         let Identity { token, waiter } = &self.identity;
         let secret = core.secrets.of(node, *waiter, self.sent);
         let (client, waiter) = (core.client, *waiter);
         let ticket = Ticket { client, waiter, secret, number, sent: self.sent };
-        let ttl = self.candidacy.ttl();
+        let ttl = self.wait.ttl();
         let verb = Verb::Wait { token, ttl, ticket, yielding, proposal };
         Request { name, sent, wall_us, verb }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
-        let answer = self.candidacy.core.heard(node, self.stamp.wall_us, answer);
-        self.candidacy.heard(node, &self, answer);
+        let answer = self.wait.core.heard(node, self.stamp.wall_us, answer);
+        self.wait.heard(node, &self, answer);
     }
 
     fn overdue(self: Arc<Self>, node: usize, why: Failure) {
-        self.candidacy.missed(node, &self, why);
+        self.wait.missed(node, &self, why);
     }
 }
 
@@ -668,6 +670,6 @@ mod tests {
     /// There may be many of them.
     #[test]
     fn a_waiter_is_small() {
-        assert!(size_of::<Candidacy>() <= 216, "{}", size_of::<Candidacy>());
+        assert!(size_of::<WaitRound>() <= 216, "{}", size_of::<WaitRound>());
     }
 }

@@ -10,7 +10,7 @@ use quorlock_protocol::{Moment, Quorum, Vote};
 /// The answers of nodes that did not do it, kept for the error message. Allocates only if there
 /// are any.
 #[derive(Debug, Default)]
-pub(crate) struct Said(Option<Box<Answers>>);
+pub(crate) struct Refusals(Option<Box<Answers>>);
 
 /// Boxed, since most rounds have none, and there are many of them.
 #[derive(Debug, Default)]
@@ -20,13 +20,13 @@ struct Answers {
     votes_from: Moment,
 }
 
-impl Said {
+impl Refusals {
     fn all(&self) -> &[(usize, Option<Failure>)] {
-        self.0.as_deref().map_or(&[], |said| &said.of_nodes)
+        self.0.as_deref().map_or(&[], |refusals| &refusals.of_nodes)
     }
 
     /// Turns an answer into a vote, and remembers what it said if that was not yes.
-    pub(crate) fn hear(&mut self, node: usize, answer: Answer) -> Vote {
+    pub(crate) fn record(&mut self, node: usize, answer: Answer) -> Vote {
         match answer {
             Answer::Granted { .. } | Answer::Done | Answer::LeftToOthers => {
                 self.forget(node);
@@ -46,16 +46,16 @@ impl Said {
     }
 
     /// Remembers why a node is not waited for any longer.
-    pub(crate) fn miss(&mut self, node: usize, why: Failure) -> Vote {
+    pub(crate) fn timed_out(&mut self, node: usize, why: Failure) -> Vote {
         self.remember(node, Some(why));
         Vote::Silent
     }
 
     /// The node has done it after all.
     pub(crate) fn forget(&mut self, node: usize) {
-        if let Some(said) = &mut self.0 {
-            said.of_nodes.retain(|(other, _)| *other != node);
-            if said.of_nodes.is_empty() {
+        if let Some(refusals) = &mut self.0 {
+            refusals.of_nodes.retain(|(other, _)| *other != node);
+            if refusals.of_nodes.is_empty() {
                 self.0 = None;
             }
         }
@@ -71,14 +71,14 @@ impl Said {
 
     /// Notes that by what nodes have said no majority votes before then.
     pub(crate) fn expect_votes(&mut self, from: Moment) {
-        if let Some(said) = &mut self.0 {
-            said.votes_from = from;
+        if let Some(refusals) = &mut self.0 {
+            refusals.votes_from = from;
         }
     }
 
     /// Before then no majority votes.
     pub(crate) fn votes_from(&self) -> Moment {
-        self.0.as_ref().map_or(Moment::default(), |said| said.votes_from)
+        self.0.as_ref().map_or(Moment::default(), |refusals| refusals.votes_from)
     }
 
     /// Whether waiting is of no use: so many nodes use the name for something else, or belong to another
@@ -112,11 +112,11 @@ impl Said {
     }
 
     fn remember(&mut self, node: usize, failure: Option<Failure>) {
-        let said = &mut self.0.get_or_insert_default().of_nodes;
-        said.retain(|(other, _)| *other != node);
+        let refusals = &mut self.0.get_or_insert_default().of_nodes;
+        refusals.retain(|(other, _)| *other != node);
         // Seldom more than one of them, and perhaps of many waiters.
-        said.reserve_exact(1);
-        said.push((node, failure));
+        refusals.reserve_exact(1);
+        refusals.push((node, failure));
     }
 }
 
@@ -156,12 +156,12 @@ mod tests {
     /// Many may wait for long after a node has been asked in vain for a moment.
     #[test]
     fn what_is_forgotten_takes_no_room() {
-        let mut said = Said::default();
-        said.hear(0, Answer::Refused);
-        said.hear(1, Answer::Refused);
-        said.forget(0);
-        assert_eq!(said.all().len(), 1);
-        said.hear(1, Answer::Done);
-        assert!(said.0.is_none());
+        let mut refusals = Refusals::default();
+        refusals.record(0, Answer::Refused);
+        refusals.record(1, Answer::Refused);
+        refusals.forget(0);
+        assert_eq!(refusals.all().len(), 1);
+        refusals.record(1, Answer::Done);
+        assert!(refusals.0.is_none());
     }
 }

@@ -6,7 +6,7 @@ use crate::settings::Keep;
 use crate::token::OwnerId;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct LockOptions {
     pub(crate) ttl: Duration,
     /// It is of use only with more than this of its validity left.
     pub(crate) least: Duration,
@@ -16,7 +16,7 @@ pub(crate) struct Wish {
     pub(crate) noted: bool,
 }
 
-impl Wish {
+impl LockOptions {
     /// Whether it may be passed on to others of this process, and be had from them: it is of no
     /// owner, without an end, and nothing is said about its holder.
     pub(crate) fn is_plain(&self) -> bool {
