@@ -70,7 +70,7 @@ async fn run_locked(
     let held_since = Instant::now();
     let mut terminal = Terminal::open();
     let takes_terminal = terminal.as_mut().is_some_and(Terminal::goes_to_command);
-    let environment = enclosing.inside(&plan.name, &owner, &guard.token(), guard.number());
+    let environment = enclosing.inside(&plan.name, &owner, &guard.token(), guard.try_fence());
     let kill_at = KillAt::before_the_end(&guard, plan.cluster.ttl);
     let mut group = Group::start(plan, &environment, takes_terminal, kill_at)?;
     let killer = group.killer();

@@ -83,7 +83,7 @@ pub(crate) fn json(status: &Status) -> Value {
             "note": node.note.as_ref().filter(|note| Who::read(note).is_none()).map(|note| &note.text),
             "remaining_ms": millis(record.and_then(|record| record.remaining)),
             "waiting": node.waiters,
-            "fence": record.and_then(|record| record.number),
+            "fence": record.and_then(|record| record.fence),
             "quarantine_ms": millis(node.quarantine),
             "error": node.record.as_ref().err().map(ToString::to_string),
         })
@@ -105,7 +105,7 @@ pub(crate) fn json(status: &Status) -> Value {
         "since": note.and_then(|note| note.since).map(utc),
         "remaining_ms": millis(status.remaining()),
         "waiting": status.waiters(),
-        "fence": status.number(),
+        "fence": status.fence(),
         "quarantine_ms": millis(status.quarantine()),
         "nodes": nodes.collect::<Vec<_>>(),
     })
@@ -140,7 +140,7 @@ fn table(status: &Status, now: SystemTime) -> String {
             let _ = writeln!(text, "since:   {}", note::since_for_people(since, now));
         }
     }
-    if let Some(number) = status.number() {
+    if let Some(number) = status.fence() {
         let _ = writeln!(text, "fence:   {number}");
     }
     if let Some(left) = status.quarantine() {

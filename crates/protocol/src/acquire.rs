@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::{Moment, Number, Numbers, Quorum, Tally, Terms, Vote};
+use crate::{Fences, HolderFence, Moment, Quorum, Tally, Terms, Vote};
 
 /// One attempt to take one name on all nodes.
 ///
@@ -11,7 +11,7 @@ use crate::{Moment, Number, Numbers, Quorum, Tally, Terms, Vote};
 #[derive(Debug, Clone)]
 pub struct Acquire {
     tally: Tally,
-    numbers: Numbers,
+    fences: Fences,
     sent: Moment,
     valid_until: Moment,
     least: Duration,
@@ -25,9 +25,9 @@ pub enum AcquireOutcome {
     Won {
         /// The end of the validity.
         valid_until: Moment,
-        /// The number of the holder. If it is not agreed on, it has to be confirmed before the
+        /// The fence of the holder. If it is not agreed on, it has to be confirmed before the
         /// lock may be used.
-        number: Number,
+        fence: HolderFence,
     },
     /// Not held. Whatever was granted has to be released on all nodes at once.
     Lost(Defeat),
@@ -55,7 +55,7 @@ impl Acquire {
     pub fn new(quorum: Quorum, terms: &Terms, sent: Moment, least: Duration) -> Self {
         Self {
             tally: Tally::new(quorum),
-            numbers: Numbers::default(),
+            fences: Fences::default(),
             sent,
             valid_until: terms.valid_until(sent),
             least,
@@ -63,9 +63,9 @@ impl Acquire {
         }
     }
 
-    /// A node grants it with this number; its vote follows.
-    pub const fn numbered(&mut self, number: u64) {
-        self.numbers.take(number);
+    /// A node grants it with this fence; its vote follows.
+    pub const fn fence_given(&mut self, fence: u64) {
+        self.fences.record(fence);
     }
 
     /// Takes a vote in. Returns the outcome with the vote that decides, and only with that one. The
@@ -81,8 +81,8 @@ impl Acquire {
         }
         self.outcome = if self.tally.enough_yes() {
             Some(if now() < self.valid_until.before(self.least) {
-                let number = self.numbers.number(self.tally.quorum());
-                AcquireOutcome::Won { valid_until: self.valid_until, number }
+                let fence = self.fences.highest(self.tally.quorum());
+                AcquireOutcome::Won { valid_until: self.valid_until, fence }
             } else {
                 AcquireOutcome::Lost(Defeat::TooLate)
             })

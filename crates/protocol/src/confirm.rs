@@ -1,11 +1,11 @@
-//! The round that makes sure of a number.
+//! The round that makes sure of a fence.
 
 use crate::{Quorum, Tally, Vote};
 
-/// Asks a majority to stand at a number or above, where the record is still ours.
+/// Asks a majority to stand at a fence or above, where the record is still ours.
 ///
 /// Needed when the nodes gave out different ones. Without the check of the owner it would prove
-/// nothing: a node whose record is another's already gave that one a lower number.
+/// nothing: a node whose record is another's already gave that one a lower fence.
 #[derive(Debug, Clone)]
 pub struct Confirm {
     tally: Tally,
@@ -19,7 +19,7 @@ impl Confirm {
         Self { tally: Tally::new(quorum), outcome: None }
     }
 
-    /// Takes a vote in. Returns whether the number is sure with the vote that decides it.
+    /// Takes a vote in. Returns whether the fence is sure with the vote that decides it.
     pub fn vote(&mut self, node: usize, vote: Vote) -> Option<bool> {
         if !self.tally.record(node, vote) || self.outcome.is_some() {
             return None;
@@ -40,7 +40,7 @@ impl Confirm {
         &self.tally
     }
 
-    /// Whether the number is sure, once that is known.
+    /// Whether the fence is sure, once that is known.
     #[must_use]
     pub const fn outcome(&self) -> Option<bool> {
         self.outcome

@@ -3,7 +3,7 @@
 //! ```text
 //!            votes, times                       outcome
 //!  nodes ───────────────────▶ Acquire ──────▶ won until T │ lost: why
-//!                             Confirm ──────▶ its number is sure, or not
+//!                             Confirm ──────▶ its fence is sure, or not
 //!                             Extend  ──────▶ renewed until T │ lost │ unknown
 //!                             Release ──────▶ released │ partly │ was lost already
 //!                                │
@@ -34,13 +34,13 @@ mod backoff;
 mod caps;
 mod confirm;
 mod extend;
+mod fence;
 mod lease;
 mod lease_clock;
 mod membership;
 mod moment;
 mod node_set;
 mod node_standing;
-mod number;
 mod patience;
 mod queueing;
 mod quorum;
@@ -59,12 +59,12 @@ pub use backoff::{Backoff, rest_in_quarantine};
 pub use caps::{Cap, Caps};
 pub use confirm::Confirm;
 pub use extend::{Extend, ExtendOutcome};
+pub use fence::{FENCES_END, Fences, HolderFence, MOST_AHEAD_US, Proposal, plausible};
 pub use lease::{Lease, LeaseState, LossReason};
 pub use lease_clock::LeaseClock;
 pub use membership::{Carries, MembershipStep, next_membership_step};
 pub use moment::Moment;
 pub use node_set::NodeSet;
-pub use number::{MOST_AHEAD_US, NUMBERS_END, Number, Numbers, Proposal, plausible};
 pub use patience::Patience;
 pub use queueing::{QueuePlace, Queueing, Step};
 pub use quorum::{MAX_NODES, Quorum};

@@ -14,7 +14,7 @@ pub(crate) enum NodeStanding {
     /// The record there is ours.
     Granted,
     /// Another has it.
-    Queued { free_at: Micros, told: bool, notes: Notes },
+    Queued { free_at: Micros, will_notify: bool, notes: Notes },
 }
 
 /// What else is known of a node where another has the record.

@@ -6,7 +6,7 @@ use core::num::NonZero;
 use core::time::Duration;
 
 use crate::node_standing::{Micros, NodeStanding, Notes};
-use crate::{Backing, MAX_NODES, Moment, NodeSet, Number, Numbers, Quorum, Terms};
+use crate::{Backing, Fences, HolderFence, MAX_NODES, Moment, NodeSet, Quorum, Terms};
 
 /// A node forgets a queue that nobody has asked after for three leases, or three seconds. Whoever
 /// waits for longer asks again in time, though nothing else is to be expected.
@@ -64,7 +64,7 @@ pub struct Queueing {
     /// When any of them was.
     last_sent: Moment,
     /// Where our tickets stand, by what the nodes have said so far; zero if they have said nothing.
-    number: u64,
+    ticket_no: u64,
     /// Nothing before the first of them: there may be many waiters, and most have none.
     grants: Option<Box<Grants>>,
 }
@@ -84,8 +84,8 @@ struct Grants {
 struct Grant {
     /// The record there is ours for a TTL from this request at least.
     since: Moment,
-    /// The highest number that the node gave us with its record.
-    number: u64,
+    /// The highest fence that the node gave us with its record.
+    fence: u64,
     /// When its record was last offered to others: word of grants from before that is void.
     yielded_at: Moment,
     /// So many offers it has not answered yet.
@@ -99,11 +99,11 @@ struct Grant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePlace {
     /// Where its ticket stands there.
-    pub number: u64,
+    pub ticket_no: u64,
     /// When the record there ends, unless it is renewed; `None` for never.
     pub free_at: Option<Moment>,
     /// Whether the node will send word of a grant.
-    pub told: bool,
+    pub will_notify: bool,
     /// Who has the record, by some digest; `None` if that is not known.
     pub holder: Option<NonZero<u32>>,
 }
@@ -115,9 +115,9 @@ pub enum Step {
     Won {
         /// The end of the validity.
         valid_until: Moment,
-        /// The number of the holder. If it is not agreed on, it has to be confirmed before the
+        /// The fence of the holder. If it is not agreed on, it has to be confirmed before the
         /// lock may be used.
-        number: Number,
+        fence: HolderFence,
     },
     /// Ask these nodes.
     Ask {
@@ -148,7 +148,7 @@ impl Queueing {
             pending: NodeSet::EMPTY,
             asked_at: Moment::default(),
             last_sent: Moment::default(),
-            number: 0,
+            ticket_no: 0,
             grants: None,
         }
     }
@@ -210,8 +210,8 @@ impl Queueing {
         self.grants.as_ref().is_some_and(|grants| grants.nodes.iter().any(|grant| grant.open > 0))
     }
 
-    /// `node` answers our request of `sent`: its record is ours, with this number.
-    pub fn granted(&mut self, node: usize, sent: Moment, number: u64) {
+    /// `node` answers our request of `sent`: its record is ours, with this fence.
+    pub fn granted(&mut self, node: usize, sent: Moment, fence: u64) {
         let count = self.nodes.len();
         let Some(stand) = self.nodes.get_mut(node) else { return };
         let grant = &mut grants(&mut self.grants, count).nodes[node];
@@ -221,19 +221,19 @@ impl Queueing {
         let before = core::mem::replace(stand, NodeStanding::Granted);
         if before == NodeStanding::Granted {
             grant.since = grant.since.max(sent);
-            grant.number = grant.number.max(number);
+            grant.fence = grant.fence.max(fence);
         } else {
-            (grant.since, grant.number) = (sent, number);
+            (grant.since, grant.fence) = (sent, fence);
         }
     }
 
-    /// `node` has sent a message that its record is ours, with this number, having seen our request of
+    /// `node` has sent a message that its record is ours, with this fence, having seen our request of
     /// `sent`. Returns whether it counts.
     ///
     /// A node that has granted a ticket has none any more: before its next message it has to see a later
     /// request. So each counts once, and none after the node has answered a later request otherwise.
     #[must_use = "what does not count is not to be acted upon"]
-    pub fn told(&mut self, node: usize, sent: Moment, number: u64) -> bool {
+    pub fn notified(&mut self, node: usize, sent: Moment, fence: u64) -> bool {
         let count = self.nodes.len();
         if node >= count {
             return false;
@@ -253,15 +253,15 @@ impl Queueing {
                 }
             }
         }
-        self.granted(node, sent, number);
+        self.granted(node, sent, fence);
         true
     }
 
     /// `node` says to our request of `sent` that another has the record.
     pub fn queued(&mut self, node: usize, sent: Moment, place: QueuePlace) {
-        let QueuePlace { number, free_at, told, holder } = place;
-        if number > self.number {
-            self.number = number;
+        let QueuePlace { ticket_no, free_at, will_notify, holder } = place;
+        if ticket_no > self.ticket_no {
+            self.ticket_no = ticket_no;
             for stand in &mut self.nodes {
                 if let NodeStanding::Queued { notes, .. } = stand {
                     *notes = notes.below();
@@ -277,8 +277,8 @@ impl Queueing {
         }
         if let Some(stand) = self.nodes.get_mut(node) {
             let free_at = free_at.map_or(Micros::NEVER, Micros::at_or_after);
-            let notes = Notes::new(number < self.number, holder);
-            *stand = NodeStanding::Queued { free_at, told, notes };
+            let notes = Notes::new(ticket_no < self.ticket_no, holder);
+            *stand = NodeStanding::Queued { free_at, will_notify, notes };
         }
     }
 
@@ -328,8 +328,8 @@ impl Queueing {
 
     /// The number on which the nodes have agreed, once any of them has given one.
     #[must_use]
-    pub const fn number(&self) -> Option<u64> {
-        if self.number == 0 { None } else { Some(self.number) }
+    pub const fn ticket_no(&self) -> Option<u64> {
+        if self.ticket_no == 0 { None } else { Some(self.ticket_no) }
     }
 
     /// How many nodes have granted it.
@@ -357,7 +357,7 @@ impl Queueing {
             let tried = now < self.asked_at.after(half);
             let needed = if tried && self.pending.is_empty() { least } else { least.max(half) };
             if now < valid_until.before(needed) {
-                return Step::Won { valid_until, number: self.holder_number() };
+                return Step::Won { valid_until, fence: self.holder_fence() };
             }
             if self.pending.is_empty() && !tried {
                 return Step::Ask { nodes: NodeSet::first(self.nodes.len()), yielding: false };
@@ -385,19 +385,19 @@ impl Queueing {
 
     fn rest(&self, granted: usize, terms: &Terms) -> Step {
         let mut free_at = [Moment::MAX; MAX_NODES];
-        let (mut queued, mut told) = (0, 0);
+        let (mut queued, mut notifying) = (0, 0);
         for stand in &self.nodes {
-            if let NodeStanding::Queued { free_at: at, told: word, .. } = *stand {
+            if let NodeStanding::Queued { free_at: at, will_notify, .. } = *stand {
                 free_at[queued] = at.moment();
                 queued += 1;
-                told += usize::from(word);
+                notifying += usize::from(will_notify);
             }
         }
         let missing = self.quorum().enough().saturating_sub(granted);
         if queued < missing || missing == 0 {
             return Step::Unreachable;
         }
-        if told < missing {
+        if notifying < missing {
             return Step::Poll;
         }
         let free_at = &mut free_at[..queued];
@@ -443,12 +443,12 @@ impl Queueing {
         Backing { sure, perhaps }
     }
 
-    fn holder_number(&self) -> Number {
-        let mut numbers = Numbers::default();
+    fn holder_fence(&self) -> HolderFence {
+        let mut fences = Fences::default();
         for grant in self.granted_by() {
-            numbers.take(grant.number);
+            fences.record(grant.fence);
         }
-        numbers.number(self.quorum())
+        fences.highest(self.quorum())
     }
 
     /// What `node` has granted, if it has.
@@ -486,7 +486,7 @@ fn grants(grants: &mut Option<Box<Grants>>, nodes: usize) -> &mut Grants {
     grants.get_or_insert_with(|| {
         let never = Moment::default();
         let grant =
-            Grant { since: never, number: 0, yielded_at: never, open: 0, void_before: never };
+            Grant { since: never, fence: 0, yielded_at: never, open: 0, void_before: never };
         Box::new(Grants {
             nodes: repeat_n(grant, nodes).collect(),
             yielded: false,

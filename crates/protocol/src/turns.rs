@@ -2,7 +2,7 @@
 
 /// The turns that holders of one process may take on one record, without a word to the nodes.
 ///
-/// They are reserved with the acquisition: a lock that numbers its holders takes as many numbers
+/// They are reserved with the acquisition: a lock with fences takes as many fences
 /// from the nodes at once, and the holder of turn *n* has the *n*-th of them. Whoever takes the lock
 /// from the nodes later has a higher one than all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,9 +26,9 @@ impl Turns {
         }
     }
 
-    /// The number of the present turn, from zero.
+    /// The present turn, counted from zero.
     #[must_use]
-    pub const fn number(self) -> u16 {
+    pub const fn current(self) -> u16 {
         self.taken
     }
 
@@ -53,12 +53,12 @@ mod tests {
     #[test]
     fn there_are_as_many_turns_as_were_reserved_and_each_has_a_number_of_its_own() {
         let mut turns = Turns::first_of(3);
-        let mut numbers = std::vec![turns.number()];
+        let mut seen = std::vec![turns.current()];
         while let Some(next) = turns.next() {
             turns = next;
-            numbers.push(turns.number());
+            seen.push(turns.current());
         }
-        assert_eq!(numbers, [0, 1, 2]);
+        assert_eq!(seen, [0, 1, 2]);
         assert_eq!(Turns::first_of(1).next(), None);
         assert_eq!(Turns::first_of(0).next(), None);
         let mut limited = Turns::first_of(3);

@@ -70,11 +70,11 @@ impl Upkeep {
         Self { every: Some(every), retry, round, lead, validity }
     }
 
-    /// The same for one of many leases, by a number of its own: its extensions come a little earlier, by up to an
+    /// The same for one of many leases, by a lot of its own: its extensions come a little earlier, by up to an
     /// eighth. Leases that began at the same moment would otherwise be extended at the same moment for ever.
     #[must_use]
-    pub fn spread(self, number: u8) -> Self {
-        let earlier = |every: Duration| every / SPREAD_SHARE * u32::from(number) / 256;
+    pub fn spread(self, lot: u8) -> Self {
+        let earlier = |every: Duration| every / SPREAD_SHARE * u32::from(lot) / 256;
         Self { every: self.every.map(|every| every.saturating_sub(earlier(every))), ..self }
     }
 
@@ -87,11 +87,11 @@ impl Upkeep {
     /// What is to be done at `now` about a lease that was last tried to be extended at `tried`, which
     /// is the beginning of the clock if that never was.
     ///
-    /// `heeded` says whether anybody waits to be told of the loss. If nobody does, the lease is
+    /// `has_listener` says whether anybody waits to be told of the loss. If nobody does, the lease is
     /// extended up to its very end, and not lost before it.
     #[must_use]
-    pub fn duty(&self, lease: &mut Lease, tried: Moment, heeded: bool, now: Moment) -> Duty {
-        let lead = if heeded { self.lead } else { Duration::ZERO };
+    pub fn duty(&self, lease: &mut Lease, tried: Moment, has_listener: bool, now: Moment) -> Duty {
+        let lead = if has_listener { self.lead } else { Duration::ZERO };
         if lease.notice(lead, now).is_none()
             && let LeaseState::Lost(reason) = lease.state(now)
         {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use quorlock_protocol::{
-    Acquire, AcquireOutcome, Backing, Defeat, Drift, Extend, ExtendOutcome, Moment, NodeSet,
-    Number, Quorum, Release, ReleaseOutcome, Terms, Vote,
+    Acquire, AcquireOutcome, Backing, Defeat, Drift, Extend, ExtendOutcome, HolderFence, Moment,
+    NodeSet, Quorum, Release, ReleaseOutcome, Terms, Vote,
 };
 
 /// A vote, the node it comes from, and how long after the sending it arrives.
@@ -319,7 +319,7 @@ fn acquired(nodes: usize, votes: &[(Vote, u64)]) -> Option<AcquireOutcome> {
     let mut round = Acquire::new(quorum, &terms(100), SENT, Duration::ZERO);
     for (node, &(vote, number)) in votes.iter().enumerate() {
         if vote == Vote::Yes {
-            round.numbered(number);
+            round.fence_given(number);
         }
         round.vote(node, vote, || at(1));
     }
@@ -329,10 +329,10 @@ fn acquired(nodes: usize, votes: &[(Vote, u64)]) -> Option<AcquireOutcome> {
 #[test]
 fn a_win_has_the_highest_number_that_was_given_out_and_says_whether_a_majority_gave_it() {
     for (numbers, last, agreed) in [([7, 7], 7, true), ([7, 9], 9, false), ([9, 7], 9, false)] {
-        let number = Number { last, agreed };
+        let fence = HolderFence { last, agreed };
         let valid_until = terms(100).valid_until(SENT);
         let won = acquired(3, &numbers.map(|number| (Vote::Yes, number)));
-        assert_eq!(won, Some(AcquireOutcome::Won { valid_until, number }), "{numbers:?}");
+        assert_eq!(won, Some(AcquireOutcome::Won { valid_until, fence }), "{numbers:?}");
     }
 }
 

@@ -152,7 +152,7 @@ proptest! {
     fn looking_too_early_or_too_late_loses_nothing(
         now_ms in 0..30_000u64,
         tried_ms in 0..30_000u64,
-        heeded in any::<bool>(),
+        has_listener in any::<bool>(),
     ) {
         let terms = terms(ms(9_000));
         let lead = ms(450);
@@ -161,8 +161,8 @@ proptest! {
         let mut lease = Lease::new(end);
         let tried = at(tried_ms);
         let now = at(now_ms);
-        let over = now >= if heeded { end.before(lead) } else { end };
-        match upkeep.duty(&mut lease, tried, heeded, now) {
+        let over = now >= if has_listener { end.before(lead) } else { end };
+        match upkeep.duty(&mut lease, tried, has_listener, now) {
             Duty::Over(reason) => prop_assert!(over && reason == LossReason::Expired),
             Duty::Renew { again } => {
                 prop_assert!(!over && now_ms >= 3_000);

@@ -44,7 +44,7 @@ pub(crate) struct Core {
     pub(crate) client: ClientId,
     /// What messages about them have to repeat.
     pub(crate) secrets: Secrets,
-    /// The highest number that any of its locks had.
+    /// The highest fence that any of its locks had.
     pub(crate) highest: AtomicU64,
     /// The nodes that do not vote and that a warning was logged for.
     pub(crate) warned: WarnedNodes,
@@ -64,7 +64,7 @@ pub(crate) struct Stamp {
 }
 
 impl Core {
-    /// A number for the next claim, as far as can be from those that were given out last; zero for the first.
+    /// A lot for the next claim, as far as can be from those that were given out last; zero for the first.
     pub(crate) fn next_lot(&self) -> u8 {
         self.lots.fetch_add(1, Ordering::Relaxed).reverse_bits()
     }
@@ -85,48 +85,48 @@ impl Core {
         wall_us(&*self.runtime)
     }
 
-    /// The number to propose for a new holder, at this time of day; zero if holders have none.
-    pub(crate) fn next_number(&self, wall_us: u64) -> u64 {
+    /// The fence to propose for a new holder, at this time of day; zero if holders have none.
+    pub(crate) fn next_fence(&self, wall_us: u64) -> u64 {
         if !self.settings.fences {
             return 0;
         }
         wall_us.max(self.highest.load(Ordering::Relaxed).saturating_add(1))
     }
 
-    /// The numbers to propose for a new holder who may be followed by others of this process, for so many turns
-    /// at the most: fewer while the numbers of this locker are ahead of the clock.
+    /// The fences to propose for a new holder who may be followed by others of this process, for so many turns
+    /// at the most: fewer while the fences of this locker are ahead of the clock.
     pub(crate) fn proposal(&self, wall_us: u64, turns: u16) -> Option<Proposal> {
-        let least = self.next_number(wall_us);
+        let least = self.next_fence(wall_us);
         (least > 0).then(|| Proposal { least, block: turns }.within(wall_us))
     }
 
-    /// What `node` has answered to what was sent at that time of day. A number that it cannot have given out is
+    /// What `node` has answered to what was sent at that time of day. A fence that it cannot have given out is
     /// a failure of the node, whatever else it says; and so is a place in its queue that nobody can have there, since
     /// other nodes would be asked for the same.
     pub(crate) fn heard(&self, node: usize, wall_us: u64, answer: Answer) -> Answer {
         if let Answer::Queued(queued) = &answer
-            && let Queued { number, .. } = **queued
-            && !self.believes(node, wall_us, number)
+            && let Queued { ticket_no, .. } = **queued
+            && !self.believes(node, wall_us, ticket_no)
         {
-            let text = format!("says that our place in its queue is {number}, which cannot be");
+            let text = format!("says that our place in its queue is {ticket_no}, which cannot be");
             return Answer::Failed(Failure::new(FailureKind::Broken, text));
         }
-        match answer.number() {
-            Some(number) if !self.believes(node, wall_us, number) => {
-                Answer::Failed(Failure::number(number, wall_us))
+        match answer.fence() {
+            Some(fence) if !self.believes(node, wall_us, fence) => {
+                Answer::Failed(Failure::fence(fence, wall_us))
             }
             _ => answer,
         }
     }
 
-    /// Whether `node` can have given out this number at this time of day.
-    pub(crate) fn believes(&self, node: usize, wall_us: u64, number: u64) -> bool {
-        plausible(number, wall_us)
-            || self.nodes.get(node).is_some_and(|node| !node.capabilities().numbers_by_clock)
+    /// Whether `node` can have given out this fence at this time of day.
+    pub(crate) fn believes(&self, node: usize, wall_us: u64, fence: u64) -> bool {
+        plausible(fence, wall_us)
+            || self.nodes.get(node).is_some_and(|node| !node.capabilities().fences_by_clock)
     }
 
-    /// A lock of this process has these numbers: what is proposed from now on is higher.
-    pub(crate) fn numbered(&self, last: u64) {
+    /// A lock of this process has these fences: what is proposed from now on is higher.
+    pub(crate) fn note_fence(&self, last: u64) {
         self.highest.fetch_max(last, Ordering::Relaxed);
     }
 

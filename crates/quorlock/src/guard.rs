@@ -37,8 +37,8 @@ use quorlock_protocol::{Lease, LeaseState, LossReason};
 #[must_use = "a guard that is dropped releases its lock at once"]
 pub struct Guard {
     claim: Arc<Claim>,
-    /// Its number, which is not that of the next holder of the same claim.
-    number: u64,
+    /// Its fence, which is not that of the next holder of the same claim.
+    fence: u64,
     /// Whether the release has begun, so that the drop does not begin it again.
     released: bool,
 }
@@ -59,9 +59,9 @@ pub enum GuardState {
 
 impl Guard {
     pub(crate) fn new(claim: Arc<Claim>) -> Self {
-        let number = claim.number();
+        let fence = claim.fence();
         claim.take();
-        Self { claim, number, released: false }
+        Self { claim, fence, released: false }
     }
 
     pub(crate) fn runtime(&self) -> &dyn Runtime {
@@ -74,34 +74,34 @@ impl Guard {
         &self.claim.name
     }
 
-    /// The number of this holder: higher than that of everybody who held the lock before, whichever
+    /// The fence of this holder: higher than that of everybody who held the lock before, whichever
     /// nodes they had it from, and lower than that of everybody who holds it later.
     ///
-    /// Pass it on with every write to what the lock protects, and let that refuse a lower number than
+    /// Pass it on with every write to what the lock protects, and let that refuse a lower fence than
     /// the highest it has seen: then a holder that was paused and does not know that it lost the lock
     /// can do no harm. It is worth nothing if nobody checks it; [`Fence`](crate::Fence) does, and
     /// `docs/recipes/fencing.md` has the same for SQL, Redis and HTTP.
     ///
-    /// An owner's guards of one lock share a number.
+    /// An owner's guards of one lock share a fence.
     ///
     /// # Panics
     /// If the locker was built [without fences](crate::Builder::fences): a zero here would pass for a
-    /// number, and protect nothing.
+    /// fence, and protect nothing.
     #[must_use]
     pub fn fence(&self) -> u64 {
         assert!(
-            self.number > 0,
+            self.fence > 0,
             "the lock {} has no fence: its Locker was built with fences(false)",
             self.name()
         );
-        self.number
+        self.fence
     }
 
     /// The [`fence`](Self::fence), or nothing if this holder has none: the lock may have been taken
     /// without one by another process, and be held here for the same owner.
     #[must_use]
-    pub fn number(&self) -> Option<u64> {
-        (self.number > 0).then_some(self.number)
+    pub fn try_fence(&self) -> Option<u64> {
+        (self.fence > 0).then_some(self.fence)
     }
 
     /// Whether the lock is held at this moment. Once it is `false` it stays so.

@@ -47,8 +47,8 @@ impl Guards {
         self.guards.is_empty()
     }
 
-    /// The guard of one name: `guards.get("a").map(Guard::fence)` is the number that goes with what the
-    /// lock `a` protects. Each lock has a number of its own.
+    /// The guard of one name: `guards.get("a").map(Guard::fence)` is the fence that goes with what the
+    /// lock `a` protects. Each lock has a fence of its own.
     #[must_use]
     pub fn get(&self, name: impl AsRef<[u8]>) -> Option<&Guard> {
         let name = name.as_ref();

@@ -260,7 +260,7 @@ enum Stage {
     Asking(Arc<AcquireRound>),
     /// In front, and in the queues of the nodes.
     Waiting(Arc<WaitRound>),
-    /// In front with the lock, whose number is not sure yet.
+    /// In front with the lock, whose fence is not sure yet.
     Confirming(Arc<ConfirmRound>),
     /// Not in line any more, looking who holds it for the error message.
     GivingUp(Arc<InspectRound>, Defeated),
@@ -295,7 +295,7 @@ impl Locking {
         }
     }
 
-    /// Holds what stands in front of the line already, unless its time is over; or once its number is sure.
+    /// Holds what stands in front of the line already, unless its time is over; or once its fence is sure.
     fn win_in_front(&mut self, claim: Arc<Claim>) -> Option<Poll<Result<Guard, Error>>> {
         if claim.to_confirm().is_some() {
             return self.win(claim);
@@ -309,10 +309,10 @@ impl Locking {
         Some(self.take(claim))
     }
 
-    /// Holds what was won, once its number is sure.
+    /// Holds what was won, once its fence is sure.
     fn win(&mut self, claim: Arc<Claim>) -> Option<Poll<Result<Guard, Error>>> {
-        let Some(number) = claim.to_confirm() else { return Some(self.hold(claim)) };
-        self.stage = Stage::Confirming(ConfirmRound::start(&claim, number));
+        let Some(fence) = claim.to_confirm() else { return Some(self.hold(claim)) };
+        self.stage = Stage::Confirming(ConfirmRound::start(&claim, fence));
         None
     }
 
@@ -582,12 +582,12 @@ impl Locking {
             Stage::Borrowing(claim, round) => match round.poll(cx) {
                 Poll::Pending => return Some(Poll::Pending),
                 Poll::Ready(Ok(())) => {
-                    let (claim, number) = (Arc::clone(claim), round.number());
-                    claim.set_number(number.last);
-                    if number.agreed {
+                    let (claim, fence) = (Arc::clone(claim), round.fence());
+                    claim.set_fence(fence.last);
+                    if fence.agreed {
                         return Some(self.hold(claim));
                     }
-                    self.stage = Stage::Confirming(ConfirmRound::start(&claim, number.last));
+                    self.stage = Stage::Confirming(ConfirmRound::start(&claim, fence.last));
                 }
                 // It has just been released, or cannot be known: as any other then.
                 Poll::Ready(Err(_)) => {

@@ -20,13 +20,13 @@ pub struct Lost {
     /// The turn of the guard that it belongs to. The next one is somebody else's.
     turn: u16,
     /// By the watchdog when the time has come, by an extension that finds it gone, by a release.
-    told: Pin<Box<OwnedNotified>>,
+    signal: Pin<Box<OwnedNotified>>,
 }
 
 impl Lost {
     pub(crate) fn of(claim: &Arc<Claim>) -> Self {
-        let told = Box::pin(claim.told().notified_owned());
-        Self { claim: Arc::clone(claim), turn: claim.turn(), told }
+        let signal = Box::pin(claim.loss_signal().notified_owned());
+        Self { claim: Arc::clone(claim), turn: claim.turn(), signal }
     }
 }
 
@@ -37,7 +37,7 @@ impl Future for Lost {
         // Before the look, so that nothing can slip in between. What it says does not count: the
         // lease does, and the clock. A process that was stopped learns of it here, whichever of its
         // timers has run.
-        let _ = self.told.as_mut().poll(cx);
+        let _ = self.signal.as_mut().poll(cx);
         if self.claim.turn() != self.turn {
             return Poll::Ready(Loss::Released);
         }

@@ -38,7 +38,7 @@ fn is_non_voting(failure: &Failure) -> bool {
             | FailureKind::Clock
             | FailureKind::Unfit
             | FailureKind::OtherSet
-            | FailureKind::Number
+            | FailureKind::Fence
     )
 }
 

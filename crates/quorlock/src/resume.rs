@@ -56,10 +56,10 @@ impl Locker {
         let unsure = Unsure(Some(Arc::clone(&claim)));
         let round = ExtendRound::start(&claim)?;
         poll_fn(|cx| round.poll(cx)).await?;
-        let number = round.number();
-        claim.set_number(number.last);
-        if !number.agreed {
-            let sure = ConfirmRound::start(&claim, number.last);
+        let fence = round.fence();
+        claim.set_fence(fence.last);
+        if !fence.agreed {
+            let sure = ConfirmRound::start(&claim, fence.last);
             if !poll_fn(|cx| sure.poll(cx)).await {
                 return Err(sure.unsure());
             }

@@ -12,16 +12,16 @@ use crate::node::{Grant, Inbox};
 use crate::token::Token;
 use quorlock_protocol::{Moment, NodeSet};
 
-/// The candidates of one locker, by the number that their tickets carry.
+/// The candidates of one locker, by the id that their tickets carry.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// A candidate's place here is the lower half of its number.
+    /// A candidate's place here is the lower half of its id.
     places: Vec<Option<Weak<WaitRound>>>,
     free: Vec<u32>,
-    /// The upper half: places are used again, numbers are not.
+    /// The upper half: places are used again, ids are not.
     serial: u32,
     /// Who has left lately.
     gone: VecDeque<Gone>,
@@ -35,7 +35,7 @@ pub(crate) struct Gone {
     pub(crate) name: Name,
     pub(crate) token: Token,
     /// Its tickets and records last for so long at the most, and until then.
-    pub(crate) lingers: Duration,
+    pub(crate) expires_after: Duration,
     pub(crate) until: Moment,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Gone {
 const MOST_GONE: usize = 256;
 
 impl Waiters {
-    /// Makes a candidate with a number of its own.
+    /// Makes a candidate with an id of its own.
     pub(crate) fn admit(&self, make: impl FnOnce(u64) -> WaitRound) -> Arc<WaitRound> {
         let mut state = locked(&self.0);
         state.serial = state.serial.wrapping_add(1);
@@ -57,20 +57,20 @@ impl Waiters {
         wait
     }
 
-    /// Another number for the candidate with this one, at the same place.
-    pub(crate) fn renumber(&self, number: u64) -> u64 {
+    /// Another id for the candidate with this one, at the same place.
+    pub(crate) fn new_id(&self, id: u64) -> u64 {
         let mut state = locked(&self.0);
         state.serial = state.serial.wrapping_add(1);
-        u64::from(state.serial) << 32 | number & u64::from(u32::MAX)
+        u64::from(state.serial) << 32 | id & u64::from(u32::MAX)
     }
 
-    /// The candidate with this number is none any more.
-    pub(crate) fn dismiss(&self, number: u64) {
+    /// The candidate with this id is none any more.
+    pub(crate) fn dismiss(&self, id: u64) {
         let mut state = locked(&self.0);
-        let Some(place) = state.places.get_mut(place_of(number)).and_then(Option::take) else {
+        let Some(place) = state.places.get_mut(place_of(id)).and_then(Option::take) else {
             return;
         };
-        state.free.push(number as u32);
+        state.free.push(id as u32);
         if state.free.len() == state.places.len() {
             // The room of a crowd is not kept.
             (state.places, state.free) = (Vec::new(), Vec::new());
@@ -93,7 +93,7 @@ impl Waiters {
     fn leftover(&self, waiter: u64) -> Option<(Name, Token, Duration)> {
         let state = locked(&self.0);
         let gone = state.gone.iter().find(|gone| gone.waiter == waiter)?;
-        Some((gone.name.clone(), gone.token, gone.lingers))
+        Some((gone.name.clone(), gone.token, gone.expires_after))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -101,10 +101,10 @@ impl Waiters {
         state.places.len() - state.free.len()
     }
 
-    /// The candidate with exactly this number, and not another that has its place by now.
-    fn find(&self, number: u64) -> Option<Arc<WaitRound>> {
-        let wait = locked(&self.0).places.get(place_of(number))?.as_ref()?.upgrade()?;
-        (wait.waiter() == number).then_some(wait)
+    /// The candidate with exactly this id, and not another that has its place by now.
+    fn find(&self, id: u64) -> Option<Arc<WaitRound>> {
+        let wait = locked(&self.0).places.get(place_of(id))?.as_ref()?.upgrade()?;
+        (wait.waiter() == id).then_some(wait)
     }
 
     /// One that stands for this lock.
@@ -117,8 +117,8 @@ impl Waiters {
     }
 }
 
-fn place_of(number: u64) -> usize {
-    number as u32 as usize
+fn place_of(id: u64) -> usize {
+    id as u32 as usize
 }
 
 impl Inbox for Core {
@@ -129,14 +129,14 @@ impl Inbox for Core {
             return;
         }
         if let Some(wait) = self.waiters.find(grant.waiter) {
-            wait.told(node, grant);
-        } else if let Some((name, token, lingers)) = self.waiters.leftover(grant.waiter)
+            wait.notified(node, grant);
+        } else if let Some((name, token, expires_after)) = self.waiters.leftover(grant.waiter)
             && let Some(core) = self.this.upgrade()
         {
             // Nobody comes for it: others do not have to wait until it ends.
             let mut on = NodeSet::EMPTY;
             on.insert(node);
-            ReleaseRound::new(&core, name, (token, None), on, true, lingers).send();
+            ReleaseRound::new(&core, name, (token, None), on, true, expires_after).send();
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
     };
     use crate::runtime::{BoxFuture, wall_us};
 
-    /// A node whose numbers follow the clock.
+    /// A node whose fences follow the clock.
     #[derive(Debug)]
     struct ByClock(MemoryNode);
 
@@ -172,7 +172,7 @@ mod tests {
         }
 
         fn capabilities(&self) -> Capabilities {
-            Capabilities { numbers_by_clock: true, ..self.0.capabilities() }
+            Capabilities { fences_by_clock: true, ..self.0.capabilities() }
         }
 
         fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {
@@ -202,7 +202,7 @@ mod tests {
     async fn a_message_counts_with_the_secret_of_its_own_request_alone() {
         let (locker, _guard, wait) = standing().await;
         let (core, waiter, sent) = (locker.core(), wait.waiter(), locker.core().now());
-        let number = wall_us(&*core.runtime) + 1_000_000;
+        let fence = wall_us(&*core.runtime) + 1_000_000;
         let right = core.secrets.of(0, waiter, sent);
         let later = sent.after(std::time::Duration::from_nanos(1));
         for (secret, sent) in [
@@ -211,28 +211,28 @@ mod tests {
             (core.secrets.of(0, waiter + 1, sent), sent),
             (right, later),
         ] {
-            core.granted(0, Grant { waiter, secret, sent, others: false, number });
+            core.granted(0, Grant { waiter, secret, sent, others: false, fence });
             assert_eq!(wait.defeated().granted, 0);
         }
-        core.granted(0, Grant { waiter, secret: right, sent, others: false, number });
+        core.granted(0, Grant { waiter, secret: right, sent, others: false, fence });
         assert_eq!(wait.defeated().granted, 1);
         wait.leave();
     }
 
     /// Whatever goes on at the node that sends it.
     #[tokio::test]
-    async fn a_message_with_a_number_that_cannot_be_does_not_count() {
+    async fn a_message_with_a_fence_that_cannot_be_does_not_count() {
         let (locker, _guard, wait) = standing().await;
         let (core, waiter, sent) = (locker.core(), wait.waiter(), locker.core().now());
         let secret = core.secrets.of(0, waiter, sent);
         let now = wall_us(&*core.runtime);
         let two_days = 2 * 86_400_000_000;
-        for number in [0, 1, now - two_days, now + two_days, 1 << 53, u64::MAX] {
-            core.granted(0, Grant { waiter, secret, sent, others: false, number });
-            assert_eq!(wait.defeated().granted, 0, "{number}");
+        for fence in [0, 1, now - two_days, now + two_days, 1 << 53, u64::MAX] {
+            core.granted(0, Grant { waiter, secret, sent, others: false, fence });
+            assert_eq!(wait.defeated().granted, 0, "{fence}");
         }
-        let number = now + 1_000_000;
-        core.granted(0, Grant { waiter, secret, sent, others: false, number });
+        let fence = now + 1_000_000;
+        core.granted(0, Grant { waiter, secret, sent, others: false, fence });
         assert_eq!(wait.defeated().granted, 1);
         wait.leave();
     }
@@ -277,7 +277,7 @@ mod tests {
 
     /// Late word for somebody who has gone must not be taken for another's.
     #[tokio::test]
-    async fn places_are_used_again_and_numbers_are_not() {
+    async fn places_are_used_again_and_ids_are_not() {
         let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
         let locker = Locker::builder().with_nodes([node]).connect().await.unwrap();
         let _guard = locker.lock("taken").await.unwrap();

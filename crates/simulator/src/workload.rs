@@ -440,7 +440,7 @@ impl User {
     /// Holds a lock with others who have its token, or leaves it to another process.
     async fn hold_shared(&mut self, guard: Guard, name: usize) {
         // One of the bugs makes locks without numbers.
-        if !guard.is_held() || guard.number().is_none() {
+        if !guard.is_held() || guard.try_fence().is_none() {
             return;
         }
         let heeds = self.random.percent(75);

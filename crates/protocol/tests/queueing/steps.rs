@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use quorlock_protocol::{
-    Backing, Drift, Moment, NodeSet, Number, QueuePlace, Queueing, Quorum, Step, Terms,
+    Backing, Drift, HolderFence, Moment, NodeSet, QueuePlace, Queueing, Quorum, Step, Terms,
 };
 
 /// Of which 90 s are believed.
@@ -38,7 +38,7 @@ const fn yields(nodes: NodeSet) -> Step {
 }
 
 fn won(sent: u64) -> Step {
-    Step::Won { valid_until: at(sent + 90), number: Number { last: 1, agreed: true } }
+    Step::Won { valid_until: at(sent + 90), fence: HolderFence { last: 1, agreed: true } }
 }
 
 struct Candidate {
@@ -79,7 +79,12 @@ impl Candidate {
 
     fn queued_at(&mut self, node: usize, sent: u64, number: u64, free_at: u64) {
         self.answered(node, sent);
-        let place = QueuePlace { number, free_at: Some(at(free_at)), told: true, holder: None };
+        let place = QueuePlace {
+            ticket_no: number,
+            free_at: Some(at(free_at)),
+            will_notify: true,
+            holder: None,
+        };
         self.rules.queued(node, at(sent), place);
     }
 
@@ -143,20 +148,20 @@ fn a_message_counts_once_and_not_after_a_later_answer() {
     let mut candidate = Candidate::of(3);
     candidate.ask_all(1);
     (0..3).for_each(|node| candidate.queued(node, 1));
-    assert!(candidate.rules.told(0, at(1), 1));
-    assert!(!candidate.rules.told(0, at(1), 2), "the same once more, with another number");
+    assert!(candidate.rules.notified(0, at(1), 1));
+    assert!(!candidate.rules.notified(0, at(1), 2), "the same once more, with another number");
     assert_eq!(candidate.rules.votes(), 1);
-    assert!(!candidate.rules.told(3, at(1), 1), "there is no such node");
+    assert!(!candidate.rules.notified(3, at(1), 1), "there is no such node");
     // The record is another's now, for whatever reason.
     candidate.ask_all(5);
     (0..3).for_each(|node| candidate.queued(node, 5));
     assert_eq!(candidate.rules.votes(), 0);
     for (node, sent) in [(0, 1), (1, 1), (0, 4)] {
-        assert!(!candidate.rules.told(node, at(sent), 1), "{sent} from node {node}");
+        assert!(!candidate.rules.notified(node, at(sent), 1), "{sent} from node {node}");
     }
     assert_eq!(candidate.rules.votes(), 0);
     // The ticket of the later request has its own turn.
-    assert!(candidate.rules.told(0, at(5), 1) && candidate.rules.told(1, at(5), 1));
+    assert!(candidate.rules.notified(0, at(5), 1) && candidate.rules.notified(1, at(5), 1));
     assert_eq!(candidate.step(6), won(5));
 }
 
@@ -168,9 +173,9 @@ fn a_message_from_before_an_offer_does_not_count() {
     (1..3).for_each(|node| candidate.queued(node, 1));
     candidate.ask(set(&[0]), true, 5);
     candidate.queued(0, 5);
-    assert!(!candidate.rules.told(0, at(1), 1));
+    assert!(!candidate.rules.notified(0, at(1), 1));
     assert_eq!(candidate.rules.votes(), 0);
-    assert!(candidate.rules.told(0, at(5), 1), "it has come back");
+    assert!(candidate.rules.notified(0, at(5), 1), "it has come back");
     assert_eq!(candidate.rules.votes(), 1);
 }
 
@@ -244,14 +249,14 @@ fn more_may_be_asked_for_than_half_of_a_lease() {
 #[test]
 fn tickets_that_differ_are_settled_on_the_highest_number() {
     let mut candidate = Candidate::of(5);
-    assert_eq!(candidate.rules.number(), None);
+    assert_eq!(candidate.rules.ticket_no(), None);
     candidate.ask_all(0);
     candidate.done(0, 0);
     for (node, number) in [(1, 5), (2, 7), (3, 6), (4, 7)] {
         assert_eq!(candidate.step(1), Step::Pending);
         candidate.queued_at(node, 0, number, 60);
     }
-    assert_eq!(candidate.rules.number(), Some(7));
+    assert_eq!(candidate.rules.ticket_no(), Some(7));
     // Before anything is offered to whoever stands before us.
     assert_eq!(candidate.step(1), asks(set(&[1, 3])));
     candidate.ask(set(&[1, 3]), false, 2);
@@ -394,7 +399,7 @@ fn a_place_is_kept_though_the_record_lasts_for_longer() {
     candidate.ask_all(5);
     candidate.queued_at(0, 5, NUMBER, 10_000);
     assert_eq!(candidate.step(6), Step::Until(at(205)), "two leases");
-    let place = QueuePlace { number: NUMBER, free_at: None, told: true, holder: None };
+    let place = QueuePlace { ticket_no: NUMBER, free_at: None, will_notify: true, holder: None };
     candidate.rules.queued(0, at(5), place);
     assert_eq!(candidate.step(6), Step::Until(at(205)));
     let short = Terms { ttl: Duration::from_millis(100), ..TERMS };
@@ -407,7 +412,8 @@ fn where_no_word_is_sent_and_where_nobody_answers_it_asks_again() {
     let mut candidate = Candidate::of(3);
     candidate.ask_all(0);
     candidate.queued(0, 0);
-    let silent = QueuePlace { number: NUMBER, free_at: Some(at(60)), told: false, holder: None };
+    let silent =
+        QueuePlace { ticket_no: NUMBER, free_at: Some(at(60)), will_notify: false, holder: None };
     for node in [1, 2] {
         candidate.rules.answered(node);
         candidate.rules.queued(node, at(0), silent);
@@ -435,8 +441,12 @@ fn what_a_holder_needs_is_given_back() {
     let named = |candidate: &mut Candidate, node, sent: u64, holder| {
         candidate.rules.answered(node);
         let free_at = Some(at(sent + 60));
-        let place =
-            QueuePlace { number: NUMBER, free_at, told: true, holder: NonZero::new(holder) };
+        let place = QueuePlace {
+            ticket_no: NUMBER,
+            free_at,
+            will_notify: true,
+            holder: NonZero::new(holder),
+        };
         candidate.rules.queued(node, at(sent), place);
     };
     let asked = |holders: [u32; 2]| {
@@ -451,7 +461,7 @@ fn what_a_holder_needs_is_given_back() {
     assert_eq!(candidate.step(2), Step::GiveBack);
     assert_eq!(candidate.rules.start_over(), set(&[1, 2]));
     assert_eq!((candidate.rules.votes(), candidate.rules.refusals()), (0, 0));
-    assert_eq!(candidate.rules.number(), Some(NUMBER), "its place in the queues is the same");
+    assert_eq!(candidate.rules.ticket_no(), Some(NUMBER), "its place in the queues is the same");
     assert_eq!(candidate.step(2), Step::Unreachable, "nothing is known of the new token");
     candidate.ask(set(&[1, 2]), false, 2);
     for node in 1..3 {
@@ -479,7 +489,7 @@ fn what_was_given_back_is_not_asked_for_again_before_all_are() {
     let named = |candidate: &mut Candidate, node, sent| {
         candidate.answered(node, sent);
         let (number, free_at, holder) = (NUMBER, Some(at(60)), NonZero::new(7));
-        let place = QueuePlace { number, free_at, told: true, holder };
+        let place = QueuePlace { ticket_no: number, free_at, will_notify: true, holder };
         candidate.rules.queued(node, at(sent), place);
     };
     candidate.ask_all(1);
@@ -508,13 +518,13 @@ fn what_a_holder_has_let_go_of_is_not_given_back() {
     for node in 0..5 {
         candidate.rules.answered(node);
         let (free_at, holder) = (Some(at(61)), NonZero::new(7));
-        let place = QueuePlace { number: NUMBER, free_at, told: true, holder };
+        let place = QueuePlace { ticket_no: NUMBER, free_at, will_notify: true, holder };
         candidate.rules.queued(node, at(1), place);
     }
     assert!(candidate.rules.is_taken(at(2)));
-    assert!(candidate.rules.told(0, at(1), 1));
+    assert!(candidate.rules.notified(0, at(1), 1));
     assert!(!candidate.rules.is_taken(at(2)), "it was released there");
-    assert!(candidate.rules.told(1, at(1), 1) && candidate.rules.told(2, at(1), 1));
+    assert!(candidate.rules.notified(1, at(1), 1) && candidate.rules.notified(2, at(1), 1));
     assert_eq!(candidate.step(3), won(1));
 }
 
@@ -530,9 +540,9 @@ fn what_an_open_offer_may_give_away_does_not_count() {
     candidate.ask(set(&[0]), true, 2);
     candidate.ask_all(3);
     candidate.done(0, 3);
-    assert!(!candidate.rules.told(0, at(3), 1), "nor does a message");
+    assert!(!candidate.rules.notified(0, at(3), 1), "nor does a message");
     assert_eq!(candidate.rules.votes(), 0);
-    assert!(candidate.rules.told(2, at(3), 1) && candidate.rules.told(1, at(3), 1));
+    assert!(candidate.rules.notified(2, at(3), 1) && candidate.rules.notified(1, at(3), 1));
     assert_eq!(candidate.step(4), Step::Pending, "it would be won but for the offer");
     (1..3).for_each(|node| candidate.done(node, 3));
     let mut lost = Candidate { rules: candidate.rules.clone(), nodes: 3, offers: Vec::new() };

@@ -744,7 +744,7 @@ impl World {
             Mistake::FromBeforeYield => sent.max(standing.yielded_at[node]),
             Mistake::FromLatestRequest => sent.max(standing.asked_at[node]),
         };
-        if !standing.rules.told(node, sent, 1) {
+        if !standing.rules.notified(node, sent, 1) {
             return;
         }
         if standing.rules.votes() < enough {
@@ -796,7 +796,7 @@ impl World {
         if !yielding && nodes.len() == count {
             standing.soon = None;
         }
-        let number = standing.rules.number().map_or(Number::New(wall), Number::Agreed);
+        let number = standing.rules.ticket_no().map_or(Number::New(wall), Number::Agreed);
         let sent = standing.rules.ask(nodes, yielding, now);
         let place = Place { client, ttl: TTL, sent: sent.as_nanos() };
         for node in (0..count).filter(|node| nodes.contains(*node)) {
@@ -840,7 +840,7 @@ impl World {
                 let left = record.map_or(TTL, |(left, _)| left);
                 let free_at = Some(now.after(Duration::from_nanos(left)));
                 let holder = record.and_then(|(_, token)| NonZero::new(token as u32));
-                let place = QueuePlace { number, free_at, told: true, holder };
+                let place = QueuePlace { ticket_no: number, free_at, will_notify: true, holder };
                 standing.rules.queued(node, sent, place);
             }
             Answer::Refused | Answer::Failed => standing.rules.missed(node),

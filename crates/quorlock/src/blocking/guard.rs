@@ -32,7 +32,7 @@ impl Guard {
         self.guard.name()
     }
 
-    /// The number of this holder, for the check at what the lock protects. See
+    /// The fence of this holder, for the check at what the lock protects. See
     /// [`crate::Guard::fence`].
     ///
     /// # Panics

@@ -68,8 +68,8 @@ impl Guards {
         self.guards.get(name).map(crate::Guard::state)
     }
 
-    /// The number that this holder has for one of them; `None` for a name that is not among them. Each
-    /// lock has a number of its own. See [`crate::Guard::fence`].
+    /// The fence that this holder has for one of them; `None` for a name that is not among them. Each
+    /// lock has a fence of its own. See [`crate::Guard::fence`].
     ///
     /// # Panics
     /// If the locker was built [without fences](crate::Builder::fences).

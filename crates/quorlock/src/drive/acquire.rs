@@ -13,7 +13,9 @@ use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Request, Round, Verb};
 use crate::token::Token;
-use quorlock_protocol::{Acquire, AcquireOutcome, Backing, Defeat, Moment, Number, Proposal, Vote};
+use quorlock_protocol::{
+    Acquire, AcquireOutcome, Backing, Defeat, HolderFence, Moment, Proposal, Vote,
+};
 
 /// One attempt, from the first byte sent to the claim that comes of it.
 ///
@@ -139,7 +141,7 @@ impl AcquireRound {
         round
     }
 
-    /// Ready once the round is decided: the claim stands in front of the line, unless its number has to be
+    /// Ready once the round is decided: the claim stands in front of the line, unless its fence has to be
     /// confirmed; or it was lost and is being cleaned up.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Arc<Claim>, Defeated>> {
         let mut state = locked(&self.state);
@@ -187,7 +189,7 @@ impl AcquireRound {
         if claim.to_confirm().is_none() {
             claim.let_go();
         } else {
-            // Nobody may have it before its number is sure.
+            // Nobody may have it before its fence is sure.
             claim.give_back();
             self.core.pass_on(&self.name, LocalTurn::Front(None));
         }
@@ -215,7 +217,7 @@ impl AcquireRound {
         &self,
         state: MutexGuard<'_, State>,
         valid_until: Moment,
-        number: Number,
+        fence: HolderFence,
     ) -> Arc<Claim> {
         let tally = *state.round.tally();
         let non_voting = self.core.non_voting(state.refusals.failures());
@@ -224,7 +226,7 @@ impl AcquireRound {
         let (on, sure) = (tally.may_have_run(), tally.yes());
         let backing = Backing { sure, perhaps: on.without(sure) };
         let origin = Origin::Asked { on, backing };
-        let won = Won { origin, valid_until, number, turns: self.turns };
+        let won = Won { origin, valid_until, fence, turns: self.turns };
         Claim::new(&self.core, self.name.clone(), self.token, self.options, won)
     }
 
@@ -234,10 +236,10 @@ impl AcquireRound {
         ReleaseRound::new(&self.core, name, (self.token, None), owing, false, ttl).send();
     }
 
-    fn vote(&self, node: usize, number: Option<u64>, record: impl FnOnce(&mut Refusals) -> Vote) {
+    fn vote(&self, node: usize, fence: Option<u64>, record: impl FnOnce(&mut Refusals) -> Vote) {
         let mut state = locked(&self.state);
-        if let Some(number) = number {
-            state.round.numbered(number);
+        if let Some(fence) = fence {
+            state.round.fence_given(fence);
         }
         let vote = record(&mut state.refusals);
         match state.round.vote(node, vote, || self.core.now()) {
@@ -249,8 +251,8 @@ impl AcquireRound {
                 }
                 return;
             }
-            Some(AcquireOutcome::Won { valid_until, number }) => {
-                let claim = self.claim(state, valid_until, number);
+            Some(AcquireOutcome::Won { valid_until, fence }) => {
+                let claim = self.claim(state, valid_until, fence);
                 self.won(&claim);
             }
             Some(AcquireOutcome::Lost(_)) => {
@@ -280,9 +282,9 @@ impl Round for AcquireRound {
         let answer = self.core.heard(node, self.stamp.wall_us, answer);
         let mut granted = None;
         match &answer {
-            Answer::Granted { number } => {
+            Answer::Granted { fence } => {
                 self.core.warned.votes(node);
-                granted = Some(*number);
+                granted = Some(*fence);
             }
             Answer::Failed(failure) => {
                 let outcome = locked(&self.state).round.outcome();

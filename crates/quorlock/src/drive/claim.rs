@@ -22,7 +22,8 @@ use crate::note::Note;
 use crate::token::Token;
 use crate::watchdog::{Alarm, WheelSlot};
 use quorlock_protocol::{
-    Backing, Caps, Duty, ExtendOutcome, Lease, LeaseState, Moment, NodeSet, Number, Turns, Vote,
+    Backing, Caps, Duty, ExtendOutcome, HolderFence, Lease, LeaseState, Moment, NodeSet, Turns,
+    Vote,
 };
 
 /// One token's claim on one name, from the majority that granted it to its release.
@@ -35,7 +36,7 @@ pub(crate) struct Claim {
     pub(crate) token: Token,
     ttl_ns: u64,
     /// How many TTLs its records and tickets last without a word from us.
-    lingers: u8,
+    expires_after_ttls: u8,
     nature: Nature,
     /// Whether it keeps others of this process waiting.
     in_line: AtomicBool,
@@ -56,8 +57,8 @@ struct State {
     backing: Backing,
     /// Their word was given to the extension that was sent then; at the beginning of the clock there was none.
     backed: Moment,
-    /// The number of the present holder.
-    number: u64,
+    /// The fence of the present holder.
+    fence: u64,
     turns: Turns,
     /// When the last extension was sent; at the beginning of the clock if none was.
     tried: Moment,
@@ -119,7 +120,7 @@ pub(crate) enum Origin {
         /// Whether others were left there.
         others: bool,
         /// For how many TTLs tickets of it may be left.
-        lingers: u8,
+        expires_after_ttls: u8,
         /// It stands on these.
         backing: Backing,
     },
@@ -134,25 +135,25 @@ pub(crate) enum Origin {
 pub(crate) struct Won {
     pub(crate) origin: Origin,
     pub(crate) valid_until: Moment,
-    pub(crate) number: Number,
-    /// How many holders of this process may have it in a row: so many numbers are reserved.
+    pub(crate) fence: HolderFence,
+    /// How many holders of this process may have it in a row: so many fences are reserved.
     pub(crate) turns: u16,
 }
 
 /// Records and tickets of a claim that was handed over may last for so many TTLs at least.
-const RESUMED_LINGERS: u8 = 4;
+const RESUMED_EXPIRES_AFTER_TTLS: u8 = 4;
 
 impl Won {
     /// A claim of another process, of which nothing is known yet.
     fn elsewhere(core: &Core, origin: Origin, ttl: Duration) -> Self {
         let valid_until = core.terms(ttl).valid_until(core.now());
-        // Of those from elsewhere it is not known how many numbers are theirs.
-        Self { origin, valid_until, number: Number::default(), turns: 1 }
+        // Of those from elsewhere it is not known how many fences are theirs.
+        Self { origin, valid_until, fence: HolderFence::default(), turns: 1 }
     }
 }
 
 impl Claim {
-    /// A claim that was won. Its number may still have to be confirmed.
+    /// A claim that was won. Its fence may still have to be confirmed.
     pub(crate) fn new(
         core: &Arc<Core>,
         name: Name,
@@ -161,22 +162,25 @@ impl Claim {
         won: Won,
     ) -> Arc<Self> {
         let LockOptions { ttl, keep, noted, .. } = options;
-        let Won { origin, valid_until, number, turns } = won;
+        let Won { origin, valid_until, fence, turns } = won;
         let all = NodeSet::first(core.nodes.len());
-        let (on, lingers, others, backing) = match origin {
+        let (on, expires_after_ttls, others, backing) = match origin {
             Origin::Asked { on, backing } => (on, 1, false, backing),
-            Origin::Queued { others, lingers, backing } => (all, lingers, others, backing),
+            Origin::Queued { others, expires_after_ttls, backing } => {
+                (all, expires_after_ttls, others, backing)
+            }
             Origin::Borrowed => (all, 1, false, Backing::unknown(core.quorum)),
             // Who took it may have used another TTL.
             Origin::Resumed => {
                 let ttls = core.settings.max_ttl.as_nanos().div_ceil(ttl.as_nanos().max(1));
-                let lingers = u8::try_from(ttls).unwrap_or(u8::MAX).max(RESUMED_LINGERS);
-                (all, lingers, false, Backing::unknown(core.quorum))
+                let expires_after_ttls =
+                    u8::try_from(ttls).unwrap_or(u8::MAX).max(RESUMED_EXPIRES_AFTER_TTLS);
+                (all, expires_after_ttls, false, Backing::unknown(core.quorum))
             }
         };
         let borrowed = matches!(origin, Origin::Borrowed);
         let elsewhere = matches!(origin, Origin::Borrowed | Origin::Resumed);
-        core.numbered(number.last);
+        core.note_fence(fence.last);
         let now = core.now();
         let caps = Caps::new(keep.max_extensions, keep.max_hold, now);
         let lease = Lease::capped_by(caps, valid_until);
@@ -186,9 +190,9 @@ impl Claim {
             name,
             token,
             ttl_ns: u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX),
-            lingers,
+            expires_after_ttls,
             nature: Nature::of([
-                (Nature::AGREED, number.agreed),
+                (Nature::AGREED, fence.agreed),
                 (Nature::BORROWED, borrowed),
                 (Nature::RENEWED, keep.renew),
                 (Nature::WANTED, others),
@@ -204,7 +208,7 @@ impl Claim {
                 on,
                 backing,
                 backed: Moment::default(),
-                number: number.last.saturating_sub(u64::from(turns.saturating_sub(1))),
+                fence: fence.last.saturating_sub(u64::from(turns.saturating_sub(1))),
                 turns: Turns::first_of(turns),
                 tried: Moment::default(),
                 renewing: false,
@@ -297,13 +301,13 @@ impl Claim {
 
     /// Ends it for this process without a word to the nodes: nothing is extended from now on.
     pub(crate) fn forget(&self) {
-        let told = {
+        let loss_signal = {
             let mut state = locked(&self.state);
             state.lease.released();
             state.loss().cloned()
         };
         self.core.watchdog.clear(self);
-        self.tell_loss(told);
+        self.tell_loss(loss_signal);
     }
 
     pub(crate) fn ttl(&self) -> Duration {
@@ -332,15 +336,16 @@ impl Claim {
 
     /// Gives it back to the nodes: nothing is extended from now on.
     pub(crate) fn give_back(&self) -> Passed {
-        let (name, lingers) = (self.name.clone(), self.ttl() * u32::from(self.lingers));
+        let (name, expires_after) =
+            (self.name.clone(), self.ttl() * u32::from(self.expires_after_ttls));
         // Only tickets outlive a record.
-        let queued = self.lingers > 1;
+        let queued = self.expires_after_ttls > 1;
         let who = (self.token, self.participant());
-        let (round, told, send) = {
+        let (round, loss_signal, send) = {
             let mut state = locked(&self.state);
             // No extension begins after this, so that none stores a record where nobody releases it.
             state.lease.released();
-            let round = ReleaseRound::new(&self.core, name, who, state.on, queued, lingers);
+            let round = ReleaseRound::new(&self.core, name, who, state.on, queued, expires_after);
             if state.renewing {
                 state.rare.get_or_insert_default().release = Some(Arc::clone(&round));
             }
@@ -351,8 +356,8 @@ impl Claim {
         if send {
             self.send_release(&round);
         }
-        if let Some(told) = told {
-            told.notify_waiters();
+        if let Some(loss_signal) = loss_signal {
+            loss_signal.notify_waiters();
         }
         Passed::Freed(round)
     }
@@ -365,15 +370,15 @@ impl Claim {
         }
         let enough = least.max(self.core.terms(ttl).validity() / 2);
         let now = self.core.now();
-        let told = {
+        let loss_signal = {
             let mut state = locked(&self.state);
             let Some(next) = state.turns.next() else { return false };
             if state.lease.remaining(now) <= enough {
                 return false;
             }
             state.turns = next;
-            if state.number > 0 {
-                state.number += 1;
+            if state.fence > 0 {
+                state.fence += 1;
             }
             self.guards.store(1, Ordering::Release);
             self.taken.store(false, Ordering::Release);
@@ -381,8 +386,8 @@ impl Claim {
             // Those who waited for the loss of it have released it.
             state.rare.as_mut().and_then(|rare| rare.loss.take())
         };
-        if let Some(told) = told {
-            told.notify_waiters();
+        if let Some(loss_signal) = loss_signal {
+            loss_signal.notify_waiters();
         }
         true
     }
@@ -392,15 +397,15 @@ impl Claim {
         self.taken.store(true, Ordering::Release);
     }
 
-    /// The number of the present holder; zero if holders have none.
-    pub(crate) fn number(&self) -> u64 {
-        locked(&self.state).number
+    /// The fence of the present holder; zero if holders have none.
+    pub(crate) fn fence(&self) -> u64 {
+        locked(&self.state).fence
     }
 
-    /// The last number that is reserved for holders of this claim.
-    pub(crate) fn last_number(&self) -> u64 {
+    /// The last fence that is reserved for holders of this claim.
+    pub(crate) fn last_fence(&self) -> u64 {
         let state = locked(&self.state);
-        if state.number == 0 { 0 } else { state.number + u64::from(state.turns.left()) }
+        if state.fence == 0 { 0 } else { state.fence + u64::from(state.turns.left()) }
     }
 
     /// The nodes whose word the present end of the lease stands on.
@@ -408,20 +413,20 @@ impl Claim {
         locked(&self.state).backing.sure
     }
 
-    /// The number that a majority of the nodes has to confirm before it may be used.
+    /// The fence that a majority of the nodes has to confirm before it may be used.
     pub(crate) fn to_confirm(&self) -> Option<u64> {
-        (!self.nature.is(Nature::AGREED)).then(|| self.last_number())
+        (!self.nature.is(Nature::AGREED)).then(|| self.last_fence())
     }
 
-    /// A claim from elsewhere has this number.
-    pub(crate) fn set_number(&self, number: u64) {
-        self.core.numbered(number);
-        locked(&self.state).number = number;
+    /// A claim from elsewhere has this fence.
+    pub(crate) fn set_fence(&self, fence: u64) {
+        self.core.note_fence(fence);
+        locked(&self.state).fence = fence;
     }
 
-    /// The number of the present turn.
+    /// The present turn, counted from zero.
     pub(crate) fn turn(&self) -> u16 {
-        locked(&self.state).turns.number()
+        locked(&self.state).turns.current()
     }
 
     /// It begins, with so many of this process waiting for it. If others wait too, those who come
@@ -494,7 +499,7 @@ impl Claim {
     /// was the end. Returns whether it became doubtful by this one that the lock can be kept.
     pub(crate) fn extended(&self, outcome: ExtendOutcome, sent: Moment, backing: NodeSet) -> bool {
         let now = self.core.now();
-        let told = {
+        let loss_signal = {
             let mut state = locked(&self.state);
             if outcome == ExtendOutcome::Unknown && state.tried > sent {
                 return false;
@@ -514,7 +519,7 @@ impl Claim {
             }
         };
         self.core.watchdog.clear(self);
-        self.tell_loss(told);
+        self.tell_loss(loss_signal);
         false
     }
 
@@ -589,9 +594,9 @@ impl Claim {
         round.send();
     }
 
-    fn tell_loss(&self, told: Option<Arc<Notify>>) {
-        if let Some(told) = told {
-            told.notify_waiters();
+    fn tell_loss(&self, loss_signal: Option<Arc<Notify>>) {
+        if let Some(loss_signal) = loss_signal {
+            loss_signal.notify_waiters();
         }
         self.leave_line();
     }
@@ -607,7 +612,7 @@ impl Claim {
     }
 
     /// What is told of the loss.
-    pub(crate) fn told(&self) -> Arc<Notify> {
+    pub(crate) fn loss_signal(&self) -> Arc<Notify> {
         let mut state = locked(&self.state);
         Arc::clone(state.rare.get_or_insert_default().loss.get_or_insert_default())
     }
@@ -620,13 +625,13 @@ impl Alarm for Claim {
 
     fn ring(self: Arc<Self>, now: Moment) -> Option<Moment> {
         let upkeep = self.core.upkeep(self.ttl(), self.nature.is(Nature::RENEWED));
-        let (duty, told) = {
+        let (duty, loss_signal) = {
             let mut state = locked(&self.state);
             let upkeep = upkeep.spread(state.lot);
             // Whoever has the signal in hand holds another reference to it.
-            let heeded = state.loss().is_some_and(|loss| Arc::strong_count(loss) > 1);
+            let has_listener = state.loss().is_some_and(|loss| Arc::strong_count(loss) > 1);
             let tried = state.tried;
-            let duty = match upkeep.duty(&mut state.lease, tried, heeded, now) {
+            let duty = match upkeep.duty(&mut state.lease, tried, has_listener, now) {
                 Duty::Renew { again } if !self.taken.load(Ordering::Acquire) => {
                     Duty::Wait { until: again }
                 }
@@ -642,7 +647,7 @@ impl Alarm for Claim {
             }
             Duty::Wait { until } => Some(until),
             Duty::Over(_) => {
-                self.tell_loss(told);
+                self.tell_loss(loss_signal);
                 None
             }
         }

@@ -1,4 +1,4 @@
-//! The round that makes sure of a holder's number.
+//! The round that makes sure of a holder's fence.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -10,12 +10,12 @@ use crate::locked::locked;
 use crate::node::{Answer, Failure, Request, Round, Verb};
 use quorlock_protocol::{Confirm, NodeSet, Vote};
 
-/// Raises the nodes to the number of a claim, where its record still is. Needed when they gave out
+/// Raises the nodes to the fence of a claim, where its record still is. Needed when they gave out
 /// different ones.
 #[derive(Debug)]
 pub(crate) struct ConfirmRound {
     claim: Arc<Claim>,
-    number: u64,
+    fence: u64,
     /// The nodes that the claim's lease stands on: only their word counts. Another may have its record
     /// from an earlier request, and lose it before the lease ends.
     backing: NodeSet,
@@ -31,12 +31,12 @@ struct State {
 }
 
 impl ConfirmRound {
-    pub(crate) fn start(claim: &Arc<Claim>, number: u64) -> Arc<Self> {
+    pub(crate) fn start(claim: &Arc<Claim>, fence: u64) -> Arc<Self> {
         let (claim, core) = (Arc::clone(claim), Arc::clone(&claim.core));
         let round = Confirm::new(core.quorum);
         let state = Mutex::new(State { round, refusals: Refusals::default(), waker: None });
         let (backing, stamp) = (claim.backing(), core.stamp());
-        let round = Arc::new(Self { claim, number, backing, stamp, state });
+        let round = Arc::new(Self { claim, fence, backing, stamp, state });
         core.ask_all(&round);
         round
     }
@@ -45,7 +45,7 @@ impl ConfirmRound {
         &self.claim
     }
 
-    /// Ready with whether the number is sure, once that is known.
+    /// Ready with whether the fence is sure, once that is known.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = locked(&self.state);
         match state.round.outcome() {
@@ -89,7 +89,7 @@ impl Round for ConfirmRound {
     fn request(&self, _node: usize) -> Request<'_> {
         let Stamp { sent, wall_us } = self.stamp;
         let Claim { name, token, .. } = &*self.claim;
-        Request { name, sent, wall_us, verb: Verb::Confirm { token, number: self.number } }
+        Request { name, sent, wall_us, verb: Verb::Confirm { token, fence: self.fence } }
     }
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {

@@ -9,13 +9,13 @@ use crate::core::Stamp;
 use crate::error::Loss;
 use crate::locked::locked;
 use crate::node::{Answer, Failure, ParticipantId, Request, Round, Verb};
-use quorlock_protocol::{Extend, ExtendOutcome, Moment, Number, Numbers, Restore, Vote};
+use quorlock_protocol::{Extend, ExtendOutcome, Fences, HolderFence, Moment, Restore, Vote};
 
 #[derive(Debug)]
 pub(crate) struct ExtendRound {
     claim: Arc<Claim>,
     from: Extending,
-    /// The last number of the claim, and who takes part in it. Kept here: nodes ask for the request under a mutex
+    /// The last fence of the claim, and who takes part in it. Kept here: nodes ask for the request under a mutex
     /// of their own, and must not wait for the claim's.
     last: u64,
     participant: Option<ParticipantId>,
@@ -27,7 +27,7 @@ pub(crate) struct ExtendRound {
 #[derive(Debug)]
 struct State {
     round: Extend,
-    numbers: Numbers,
+    fences: Fences,
     refusals: Refusals,
     waker: Option<Waker>,
 }
@@ -48,10 +48,9 @@ impl ExtendRound {
         let core = &claim.core;
         let terms = core.terms(claim.ttl());
         let round = Extend::new(core.quorum, &terms, from.since, from.deadline, from.backing);
-        let numbers = Numbers::default();
-        let state =
-            Mutex::new(State { round, numbers, refusals: Refusals::default(), waker: None });
-        let (last, participant) = (claim.last_number(), claim.participant());
+        let fences = Fences::default();
+        let state = Mutex::new(State { round, fences, refusals: Refusals::default(), waker: None });
+        let (last, participant) = (claim.last_fence(), claim.participant());
         let claim = Arc::clone(claim);
         let round = Arc::new(Self { claim, from, last, participant, unattended, state });
         round.claim.core.ask_all(&round);
@@ -85,9 +84,9 @@ impl ExtendRound {
         })
     }
 
-    /// The highest number that the nodes have of it by now.
-    pub(crate) fn number(&self) -> Number {
-        locked(&self.state).numbers.number(self.claim.core.quorum)
+    /// The highest fence that the nodes have of it by now.
+    pub(crate) fn fence(&self) -> HolderFence {
+        locked(&self.state).fences.highest(self.claim.core.quorum)
     }
 
     fn vote(&self, node: usize, record: impl FnOnce(&mut Refusals) -> Vote) {
@@ -147,7 +146,7 @@ impl Round for ExtendRound {
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
         let answer = self.claim.core.heard(node, self.from.stamp.wall_us, answer);
         match answer {
-            Answer::Granted { number } => locked(&self.state).numbers.take(number),
+            Answer::Granted { fence } => locked(&self.state).fences.record(fence),
             Answer::Refused => self.claim.refused_by(node),
             _ => {}
         }

@@ -197,13 +197,13 @@ impl Status {
         }
     }
 
-    /// The highest number that any node has of the holder: its [`fence`](crate::Guard::fence), or
-    /// some numbers above it that are reserved for others of its process.
+    /// The highest fence that any node has of the holder: its [`fence`](crate::Guard::fence), or
+    /// some fences above it that are reserved for others of its process.
     #[must_use]
-    pub fn number(&self) -> Option<u64> {
+    pub fn fence(&self) -> Option<u64> {
         let holder = self.holder()?;
         let records = self.nodes.iter().filter_map(|node| node.record.as_ref().ok()?.as_ref());
-        records.filter(|record| record.holder == holder).filter_map(|record| record.number).max()
+        records.filter(|record| record.holder == holder).filter_map(|record| record.fence).max()
     }
 
     /// When a majority of the nodes votes again, if too many of them cast no vote at present. `None` if

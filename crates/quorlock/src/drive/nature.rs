@@ -5,7 +5,7 @@
 pub(super) struct Nature(u8);
 
 impl Nature {
-    /// A majority of the nodes agreed on its number at once.
+    /// A majority of the nodes agreed on its fence at once.
     pub(super) const AGREED: Self = Self(1);
     /// Another process has taken it, and this one takes part in it.
     pub(super) const BORROWED: Self = Self(1 << 1);

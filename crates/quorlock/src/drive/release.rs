@@ -22,7 +22,7 @@ pub(crate) struct ReleaseRound {
     /// Who takes part in the lock of another process; `None` for the maker.
     participant: Option<ParticipantId>,
     stamp: Stamp,
-    /// The least number for whoever gets it next.
+    /// The least fence for whoever gets it next.
     next: u64,
     /// Whether there may be tickets as well.
     queued: bool,
@@ -47,7 +47,7 @@ struct State {
 
 impl ReleaseRound {
     /// A release on the nodes in `owing`, those included that never answered. The others have said
-    /// that there is nothing. Record and ticket, if it is `queued`, are gone after `lingers` by
+    /// that there is nothing. Record and ticket, if it is `queued`, are gone after `expires_after` by
     /// themselves.
     pub(crate) fn new(
         core: &Arc<Core>,
@@ -55,10 +55,10 @@ impl ReleaseRound {
         (token, participant): (Token, Option<ParticipantId>),
         owing: NodeSet,
         queued: bool,
-        lingers: Duration,
+        expires_after: Duration,
     ) -> Arc<Self> {
         let stamp = core.stamp();
-        let next = core.next_number(stamp.wall_us);
+        let next = core.next_fence(stamp.wall_us);
         let mut round = Release::new(core.quorum);
         for node in (0..core.nodes.len()).filter(|node| !owing.contains(*node)) {
             round.vote(node, Vote::No);
@@ -66,7 +66,7 @@ impl ReleaseRound {
         let pending = !owing.is_empty();
         let (refusals, left) = (Refusals::default(), NodeSet::EMPTY);
         let state = State { round, refusals, left, pending, waker: None, next: None };
-        let until = stamp.sent.after(lingers);
+        let until = stamp.sent.after(expires_after);
         let core = Arc::clone(core);
         if pending {
             core.releases.begin();

@@ -19,12 +19,12 @@ use crate::token::Token;
 use crate::waiters::Gone;
 use crate::watchdog::{Alarm, WheelSlot};
 use quorlock_protocol::{
-    Defeat, Moment, NodeSet, Number, QueuePlace, Queueing, Step, Terms, rest_in_quarantine,
+    Defeat, HolderFence, Moment, NodeSet, QueuePlace, Queueing, Step, Terms, rest_in_quarantine,
 };
 
 /// A ticket that outlives its client is gone after three TTLs, and the record that it may have been
 /// granted in its last moment one later.
-const LINGERING_TTLS: u8 = 4;
+const EXPIRES_AFTER_TTLS: u8 = 4;
 /// A ticket waits no longer than this for the release before it.
 const LATEST_TICKET: Duration = Duration::from_millis(2);
 /// How long to ask nothing while some nodes cast no vote, and others that are missing would be enough.
@@ -69,10 +69,10 @@ struct State {
     others: bool,
     /// How often it was asked again without need. The pauses grow no longer well before the end of it.
     retries: u8,
-    /// How many of this process may have it one after another, and for how many there are numbers. Here, where
+    /// How many of this process may have it one after another, and for how many there are fences. Here, where
     /// they take no room.
     turns: u16,
-    /// The lowest number that it has asked for: no node grants it with a lower one.
+    /// The lowest fence that it has asked for: no node grants it with a lower one.
     proposed: u64,
     block: u16,
     refusals: Refusals,
@@ -85,8 +85,8 @@ enum Phase {
         /// When to look again, at the latest, after word of some grants and not of others.
         soon: Moment,
     },
-    /// Until when, and its number. Boxed, since this is soon over, and standing is not.
-    Won(Box<(Moment, Number)>),
+    /// Until when, and its fence. Boxed, since this is soon over, and standing is not.
+    Won(Box<(Moment, HolderFence)>),
     /// The name is in use for something else.
     Hopeless,
     /// It has become a claim, or has left.
@@ -182,19 +182,19 @@ impl WaitRound {
         let mut state = locked(&self.state);
         match &state.phase {
             Phase::Won(won) if self.core.now() < won.0.before(self.least()) => {
-                let ((valid_until, number), turns) = (**won, state.block);
+                let ((valid_until, fence), turns) = (**won, state.block);
                 let token = state.identity.token;
                 state.phase = Phase::Over;
                 let non_voting = self.core.non_voting(state.refusals.failures());
                 let origin = Origin::Queued {
                     others: state.others,
-                    lingers: LINGERING_TTLS,
+                    expires_after_ttls: EXPIRES_AFTER_TTLS,
                     backing: state.queueing.backing(),
                 };
                 drop(state);
                 non_voting.log(&self.core);
                 self.end();
-                let won = Won { origin, valid_until, number, turns };
+                let won = Won { origin, valid_until, fence, turns };
                 let name = self.name.clone();
                 Poll::Ready(Some(Claim::new(&self.core, name, token, *options, won)))
             }
@@ -243,13 +243,13 @@ impl WaitRound {
 
     /// Gives everything back that nodes know by this, for good.
     fn release(&self, Identity { token, waiter }: Identity) {
-        let (now, lingers) = (self.core.now(), self.ttl() * u32::from(LINGERING_TTLS));
-        let until = now.after(lingers);
+        let (now, expires_after) = (self.core.now(), self.ttl() * u32::from(EXPIRES_AFTER_TTLS));
+        let until = now.after(expires_after);
         self.core
             .waiters
-            .left(Gone { waiter, name: self.name.clone(), token, lingers, until }, now);
+            .left(Gone { waiter, name: self.name.clone(), token, expires_after, until }, now);
         let (name, all) = (self.name.clone(), NodeSet::first(self.core.nodes.len()));
-        ReleaseRound::new(&self.core, name, (token, None), all, true, lingers).send();
+        ReleaseRound::new(&self.core, name, (token, None), all, true, expires_after).send();
     }
 
     /// Goes on as somebody else, at the same place in the queues. Returns what is to be given back, and which nodes to
@@ -259,7 +259,7 @@ impl WaitRound {
         let others = state.queueing.start_over();
         state.refusals = Refusals::default();
         let token = Token::owned(&*self.core.runtime, token.owner());
-        let waiter = self.core.waiters.renumber(waiter);
+        let waiter = self.core.waiters.new_id(waiter);
         (std::mem::replace(&mut state.identity, Identity { token, waiter }), others)
     }
 
@@ -281,19 +281,20 @@ impl WaitRound {
     }
 
     /// `node` has sent word of a grant, with the secret of the request that it names.
-    pub(crate) fn told(self: &Arc<Self>, node: usize, grant: Grant) {
+    pub(crate) fn notified(self: &Arc<Self>, node: usize, grant: Grant) {
         {
             let mut state = locked(&self.state);
             if !state.phase.is_waiting() {
                 return;
             }
             let wall_us = self.core.wall_us();
-            if !self.core.believes(node, wall_us, grant.number) {
-                state.refusals.timed_out(node, Failure::number(grant.number, wall_us));
+            if !self.core.believes(node, wall_us, grant.fence) {
+                state.refusals.timed_out(node, Failure::fence(grant.fence, wall_us));
                 self.look_soon(&mut state.phase);
                 return;
             }
-            if grant.number < state.proposed || !state.queueing.told(node, grant.sent, grant.number)
+            if grant.fence < state.proposed
+                || !state.queueing.notified(node, grant.sent, grant.fence)
             {
                 // It is the node's own, and the record there may be ours by a request from before.
                 self.look_soon(&mut state.phase);
@@ -358,14 +359,14 @@ impl WaitRound {
             if !yielding && nodes.len() == self.core.nodes.len() {
                 state.phase = Phase::WAITING;
             }
-            let number = state.queueing.number();
+            let ticket_no = state.queueing.ticket_no();
             let (stamp, now) = self.core.clock.stamp();
             let wall_us = stamp.wall_us;
             let sent = state.queueing.ask(nodes, yielding, now);
             // By the time of day, so that all nodes sort alike. Each of them puts a new one behind
             // those that are there, whatever the time of day is thought to be.
-            let number = number.map_or(TicketNumber::New(wall_us), TicketNumber::Agreed);
-            let least = self.core.next_number(wall_us);
+            let number = ticket_no.map_or(TicketNumber::New(wall_us), TicketNumber::Agreed);
+            let least = self.core.next_fence(wall_us);
             let proposal = (least > 0).then_some(Proposal { least, block: state.block });
             state.proposed = state.proposed.min(proposal.map_or(0, Proposal::last));
             let (wait, identity) = (Arc::clone(self), state.identity);
@@ -394,8 +395,8 @@ impl WaitRound {
             }
             let step = state.queueing.step(&self.terms(), self.least(), now);
             let at = match step {
-                Step::Won { valid_until, number } => {
-                    return self.decided(state, Phase::Won(Box::new((valid_until, number))));
+                Step::Won { valid_until, fence } => {
+                    return self.decided(state, Phase::Won(Box::new((valid_until, fence))));
                 }
                 _ if state.refusals.is_hopeless(&self.core) => {
                     return self.decided(state, Phase::Hopeless);
@@ -501,22 +502,27 @@ impl WaitRound {
                 state.queueing.offer_answered(node);
             }
             match answer {
-                Answer::Granted { number } => {
+                Answer::Granted { fence } => {
                     self.core.warned.votes(node);
                     state.refusals.forget(node);
-                    state.queueing.granted(node, sent, number);
+                    state.queueing.granted(node, sent, fence);
                 }
                 Answer::Queued(queued) => {
-                    let Queued { number, record, told } = *queued;
+                    let Queued { ticket_no, record, will_notify } = *queued;
                     // One that was passed on this moment lasts as long as ours would.
                     let remaining = record.map_or(Some(self.ttl()), |record| record.remaining);
                     let free_at = remaining.map(|remaining| now.after(remaining));
                     // A holder that another library serves sends no word of its release.
-                    let told = told && record.is_none_or(|record| record.token.is_some());
+                    let will_notify =
+                        will_notify && record.is_none_or(|record| record.token.is_some());
                     // Not kept as an answer: there may be many waiters, and this is what they expect.
                     state.refusals.forget(node);
                     let holder = record.and_then(|record| record.holder.digest());
-                    state.queueing.queued(node, sent, QueuePlace { number, free_at, told, holder });
+                    state.queueing.queued(
+                        node,
+                        sent,
+                        QueuePlace { ticket_no, free_at, will_notify, holder },
+                    );
                 }
                 Answer::Done
                 | Answer::LeftToOthers

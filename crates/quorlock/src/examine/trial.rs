@@ -111,7 +111,7 @@ impl Trial<'_> {
             examination.warn("inspect", format!("a lock cannot be looked at: {why}"), "");
         }
         let told = match queued {
-            Answer::Queued(queued) => queued.told,
+            Answer::Queued(queued) => queued.will_notify,
             Answer::Failed(why) => {
                 let text = format!("waiters cannot queue up, and ask again and again: {why}");
                 return examination.warn("queue", text, "");

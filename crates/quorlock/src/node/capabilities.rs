@@ -34,7 +34,7 @@ pub struct Capabilities {
     /// Whether its numbers follow the time of day of all clients, so that one which is more than a day ahead of
     /// it is a [failure](super::FailureKind::Number) of the node. Not so where one machine has the only clock: numbers
     /// stay ahead of it when it is set back.
-    pub numbers_by_clock: bool,
+    pub fences_by_clock: bool,
     /// The TTLs that it can keep. A lock with another one is refused.
     pub ttls: TtlRange,
     /// What ends a record that nobody releases.
@@ -108,7 +108,7 @@ impl Capabilities {
             drift: Drift { base: Duration::ZERO, per_mille: 0 },
             margin: Duration::ZERO,
             by_wall_clock: false,
-            numbers_by_clock: false,
+            fences_by_clock: false,
             ttls: TtlRange::ANY,
             records_end: RecordEnd::Lease,
             usual_limit: None,
@@ -132,13 +132,13 @@ impl Capabilities {
     /// It compares clients' times of day: a lease ends by that too, and numbers follow it.
     #[must_use]
     pub const fn by_wall_clock(self) -> Self {
-        Self { by_wall_clock: true, numbers_by_clock: true, ..self }
+        Self { by_wall_clock: true, fences_by_clock: true, ..self }
     }
 
     /// Its numbers follow the time of day of all clients.
     #[must_use]
-    pub const fn numbers_by_clock(self) -> Self {
-        Self { numbers_by_clock: true, ..self }
+    pub const fn fences_by_clock(self) -> Self {
+        Self { fences_by_clock: true, ..self }
     }
 
     /// It can keep these TTLs.

@@ -52,7 +52,7 @@ pub enum FailureKind {
     OtherSet,
     /// The number that the node has of the lock is one that it cannot have given out: far above the time of
     /// day, or so large that none is higher. It grants nothing with it, or what it granted does not count.
-    Number,
+    Fence,
     /// The same server stands behind another URL as well.
     Duplicate,
     /// The node cannot take part as it is set up.
@@ -126,15 +126,15 @@ impl Failure {
         Self::new(FailureKind::Broken, "the connection was closed by this process")
     }
 
-    /// A node has this number of a lock, or would have given it out, and it is not
+    /// A node has this fence of a lock, or would have given it out, and it is not
     /// [plausible](quorlock_protocol::plausible) at this time of day.
-    pub(crate) fn number(number: u64, wall_us: u64) -> Self {
+    pub(crate) fn fence(fence: u64, wall_us: u64) -> Self {
         let text = format!(
-            "its number of this lock is {number}, and the time of day is {wall_us}: nobody can have been given \
+            "its number of this lock is {fence}, and the time of day is {wall_us}: nobody can have been given \
              a number more than a day ahead; set this machine's clock if it is behind, or else run quorlock \
              release --force --yes for the lock once nobody holds it, which has the node forget the number"
         );
-        Self::new(FailureKind::Number, text)
+        Self::new(FailureKind::Fence, text)
     }
 
     /// Its kind.
@@ -151,7 +151,7 @@ impl Failure {
     pub(crate) fn vote(&self) -> Vote {
         match self.kind() {
             // What a node has granted with such a number has to be released.
-            FailureKind::Silent | FailureKind::Broken | FailureKind::Number => Vote::Unknown,
+            FailureKind::Silent | FailureKind::Broken | FailureKind::Fence => Vote::Unknown,
             FailureKind::Clock => Vote::Apart,
             FailureKind::Unreachable
             | FailureKind::Late

@@ -113,8 +113,8 @@ pub struct Grant {
     pub secret: Secret,
     /// Whether others are left in the queue.
     pub others: bool,
-    /// The last number of its block, see [`Answer::Granted`].
-    pub number: u64,
+    /// The last fence of its block, see [`Answer::Granted`].
+    pub fence: u64,
 }
 
 /// Who asks: one for each [`Locker`](crate::Locker), so that word of a grant finds its way.
@@ -215,15 +215,15 @@ pub enum Verb<'a> {
         token: &'a Token,
         /// How long to keep it.
         ttl: Duration,
-        /// Which number it is to have; `None` for no number.
+        /// Which fence it is to have; `None` for no fence.
         proposal: Option<Proposal>,
     },
-    /// Stand at this number or above, if the record is ours: [`Answer::Granted`], or refused.
+    /// Stand at this fence or above, if the record is ours: [`Answer::Granted`], or refused.
     Confirm {
         /// The owner.
         token: &'a Token,
-        /// The last number of its block.
-        number: u64,
+        /// The last fence of its block.
+        fence: u64,
     },
     /// Keep the record longer, never shorter, if it is ours: [`Answer::Granted`], or refused.
     ///
@@ -237,7 +237,7 @@ pub enum Verb<'a> {
         /// What to do if the record is not there. [`Restore::Heal`]: a node that has lost its memory, and
         /// casts no vote for that, stores it again, unless it has seen a later holder. [`Restore::WinBack`]:
         /// a node that votes takes it anew if it is free, whoever stands in its queue. It stands at the
-        /// number that is given, or above, then. A node that is a majority by itself does neither.
+        /// fence that is given, or above, then. A node that is a majority by itself does neither.
         restore: Restore,
         /// Who takes part in the lock; `None` for its maker.
         participant: Option<ParticipantId>,
@@ -256,7 +256,7 @@ pub enum Verb<'a> {
         ticket: Ticket,
         /// If the record is ours, and somebody stands before us in the queue, let him have it.
         yielding: bool,
-        /// Which number it is to have when it becomes ours; `None` for no number.
+        /// Which fence it is to have when it becomes ours; `None` for no fence.
         proposal: Option<Proposal>,
     },
     /// Drop the record if it is ours, or pass it on to the head of the queue: done. Otherwise
@@ -271,8 +271,8 @@ pub enum Verb<'a> {
         /// When a record of ours on this node has expired by itself: a node that cannot be reached
         /// is asked again until then. `None` if it cannot have one.
         until: Option<Moment>,
-        /// The least number for whoever it is passed on to: the same for all nodes, so that they
-        /// agree. Zero if holders have no numbers.
+        /// The least fence for the holder that it is passed on to: the same for all nodes, so that they
+        /// agree. Zero if holders have no fences.
         next: u64,
         /// Whether we may have a place in the queue.
         queued: bool,
@@ -313,9 +313,9 @@ pub enum Verb<'a> {
 pub enum Answer {
     /// The record is ours.
     Granted {
-        /// The last number that the node has given out, which is the last of our block. Zero if
-        /// holders have no numbers.
-        number: u64,
+        /// The last fence that the node has given out, which is the last of our block. Zero if
+        /// holders have no fences.
+        fence: u64,
     },
     /// Released, noted, broken.
     Done,
@@ -336,11 +336,11 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The number of a holder that it tells, if it does.
-    pub(crate) fn number(&self) -> Option<u64> {
+    /// The fence of a holder that it tells, if it does.
+    pub(crate) fn fence(&self) -> Option<u64> {
         match self {
-            Self::Granted { number } => Some(*number),
-            Self::Seen(seen) => seen.record?.number,
+            Self::Granted { fence } => Some(*fence),
+            Self::Seen(seen) => seen.record?.fence,
             _ => None,
         }
     }
@@ -350,11 +350,11 @@ impl Answer {
 #[derive(Debug, Clone, Copy)]
 pub struct Queued {
     /// Where our ticket stands.
-    pub number: u64,
+    pub ticket_no: u64,
     /// Who holds the lock; `None` if it was passed to another this moment.
     pub record: Option<Record>,
-    /// Whether the node can send word of a grant. Otherwise one has to ask again.
-    pub told: bool,
+    /// Whether the node sends a message with the grant. Otherwise the client has to ask again.
+    pub will_notify: bool,
 }
 
 /// A lock as one node sees it.
@@ -366,21 +366,21 @@ pub struct Record {
     pub token: Option<Token>,
     /// How long the record lasts unless it is renewed; `None` for ever, which no lock should.
     pub remaining: Option<Duration>,
-    /// The last number of the holder's block; `None` if it has none.
-    pub number: Option<u64>,
+    /// The last fence of the holder's block; `None` if it has none.
+    pub fence: Option<u64>,
 }
 
 impl Record {
     /// A record with the text of its token as it is stored.
     #[must_use]
     pub fn new(token: &[u8], remaining: Option<Duration>) -> Self {
-        Self { holder: Holder::of(token), token: Token::parse(token), remaining, number: None }
+        Self { holder: Holder::of(token), token: Token::parse(token), remaining, fence: None }
     }
 
-    /// The same with a number, unless it is zero.
+    /// The same with a fence, unless it is zero.
     #[must_use]
-    pub fn numbered(self, number: u64) -> Self {
-        Self { number: (number > 0).then_some(number), ..self }
+    pub fn with_fence(self, fence: u64) -> Self {
+        Self { fence: (fence > 0).then_some(fence), ..self }
     }
 }
 
@@ -443,7 +443,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call of `round` to the node with that number.
+    /// A call of `round` to the node with that index.
     pub fn new(round: Arc<dyn Round>, node: usize) -> Self {
         Self { round: Some(round), node }
     }

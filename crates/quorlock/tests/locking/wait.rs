@@ -349,7 +349,7 @@ impl Node for Lying {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.0.capabilities();
-        capabilities.numbers_by_clock = true;
+        capabilities.fences_by_clock = true;
         capabilities
     }
 
@@ -360,9 +360,9 @@ impl Node for Lying {
     fn submit(&self, call: Call) {
         if self.1 && matches!(call.request().verb, Verb::Wait { .. }) {
             return call.answer(Answer::Queued(Box::new(Queued {
-                number: u64::MAX,
+                ticket_no: u64::MAX,
                 record: None,
-                told: true,
+                will_notify: true,
             })));
         }
         self.0.submit(call);
@@ -384,7 +384,7 @@ async fn a_place_that_cannot_be_is_not_taken_on_other_nodes() {
     let mut locking = wanted(&other);
     settled().await;
     let client = Client::with(ClientId::random(&TokioRuntime::current()), Arc::clone(&nodes[0]));
-    let place = client.waiter("x", 1).wait(TicketNumber::New(1), DEADLINE).queued().await.number;
+    let place = client.waiter("x", 1).wait(TicketNumber::New(1), DEADLINE).queued().await.ticket_no;
     assert!(place < u64::MAX / 2, "{place}");
     drop(client);
     guard.release().await.expect("released");

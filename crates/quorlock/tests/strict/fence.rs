@@ -71,7 +71,7 @@ async fn whoever_gets_a_broken_lock_has_a_number_of_this_day() {
     let seen = holder.seen(client.node()).await.expect("a record");
     assert!(holder.take_from(seen.holder, client.node()).is_done().await);
     let record = waiter.seen().await.expect("it was passed on");
-    assert!(record.number.map(u128::from) >= Some(before.as_micros()), "{record:?}");
+    assert!(record.fence.map(u128::from) >= Some(before.as_micros()), "{record:?}");
 }
 
 /// One server has given out a number that is ahead of all clocks: to somebody who got no majority.

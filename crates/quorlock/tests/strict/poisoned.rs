@@ -161,8 +161,8 @@ async fn a_holder_goes_on_without_the_server_that_has_it() {
             guard.extend().await.expect("two of three");
             let status = second.inspect(NAME).await.expect("a status");
             let failure = status.nodes[1].record.as_ref().expect_err("it cannot be relied upon");
-            assert_eq!(failure.kind(), FailureKind::Number, "{failure}");
-            assert_eq!(status.number().map(|number| number < now_us() + DAY_US), Some(true));
+            assert_eq!(failure.kind(), FailureKind::Fence, "{failure}");
+            assert_eq!(status.fence().map(|number| number < now_us() + DAY_US), Some(true));
             let fence = guard.fence();
             let token = guard.keep().expect("a token");
             let resumed = second.resume(NAME, token).await.expect("two of three");
@@ -185,7 +185,7 @@ async fn an_extension_that_is_refused_keeps_nothing() {
     let before = text(server, NAME);
     for asked in [holder.extend(&node, TTL), holder.take_part(&node, other, TTL)] {
         let Answer::Failed(failure) = asked.answer().await else { panic!("extended") };
-        assert_eq!(failure.kind(), FailureKind::Number, "{failure}");
+        assert_eq!(failure.kind(), FailureKind::Fence, "{failure}");
         assert_eq!(text(server, NAME), before);
     }
 }
@@ -200,7 +200,7 @@ async fn a_server_gives_out_no_number_that_would_not_grow() {
         let node = client.node();
         let (holder, waiter) = (owner(NAME), client.waiter(NAME, 1));
         let refused = |answer| match answer {
-            quorlock::node::Answer::Failed(failure) => failure.kind() == FailureKind::Number,
+            quorlock::node::Answer::Failed(failure) => failure.kind() == FailureKind::Fence,
             other => panic!("{dialect:?}: {other:?}"),
         };
         let limit = 1 << 53;

@@ -554,7 +554,7 @@ impl Node for SimulatedNode {
         let dialect = self.0.world.setup.dialect;
         let mut capabilities = MemoryNode::new().capabilities();
         let per_mille = dialect.drift_per_mille();
-        capabilities.numbers_by_clock = !self.0.planted(Planted::PoisonAdopted);
+        capabilities.fences_by_clock = !self.0.planted(Planted::PoisonAdopted);
         capabilities.drift = Drift { base: Duration::from_millis(2), per_mille };
         capabilities.margin = if self.0.planted(Planted::MarginTwoBehind) {
             dialect.margin().saturating_sub(Planted::AHEAD_OVER_BEHIND)

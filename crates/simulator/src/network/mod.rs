@@ -310,10 +310,10 @@ impl State {
             let tickets: BTreeSet<_> = tickets.map(|it| (it.waiter, it.sent)).collect();
             let guess = Secret::parse(&[b'0'; Secret::TEXT_BYTES]);
             let made = tickets.into_iter().filter_map(|(waiter, sent)| {
-                Some(Grant { waiter, sent, secret: guess?, others: false, number })
+                Some(Grant { waiter, sent, secret: guess?, others: false, fence: number })
             });
             let heard = self.network.overheard.iter().filter(|(to, _)| *to == client);
-            let heard = heard.flat_map(|(_, grant)| [*grant, Grant { number, ..*grant }]);
+            let heard = heard.flat_map(|(_, grant)| [*grant, Grant { fence: number, ..*grant }]);
             let messages: Vec<_> = made.chain(heard).collect();
             for message in messages {
                 self.send_down(id, Down::Word(message));

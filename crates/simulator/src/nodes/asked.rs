@@ -34,7 +34,7 @@ pub(crate) enum AskedVerb {
     },
     Confirm {
         token: Token,
-        number: u64,
+        fence: u64,
     },
     Extend {
         token: Token,
@@ -75,7 +75,9 @@ impl Asked {
             Verb::Acquire { token, ttl, proposal } => {
                 AskedVerb::Acquire { token: *token, ttl, proposal }
             }
-            Verb::Confirm { token, number } => AskedVerb::Confirm { token: *token, number },
+            Verb::Confirm { token, fence: number } => {
+                AskedVerb::Confirm { token: *token, fence: number }
+            }
             Verb::Extend { token, ttl, restore, participant } => {
                 AskedVerb::Extend { token: *token, ttl, restore, participant }
             }

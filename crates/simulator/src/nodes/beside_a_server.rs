@@ -46,7 +46,7 @@ impl Round for Question {
             AskedVerb::Acquire { token, ttl, proposal } => {
                 Verb::Acquire { token, ttl: *ttl, proposal: *proposal }
             }
-            AskedVerb::Confirm { token, number } => Verb::Confirm { token, number: *number },
+            AskedVerb::Confirm { token, fence: number } => Verb::Confirm { token, fence: *number },
             AskedVerb::Extend { token, ttl, restore, participant } => {
                 let (ttl, restore, participant) = (*ttl, *restore, *participant);
                 Verb::Extend { token, ttl, restore, participant }
@@ -445,7 +445,7 @@ impl Pair {
                 let ticket = Ticket { client, waiter: who, secret, number, sent };
                 AskedVerb::Wait { token, ttl, ticket, yielding: random.percent(30), proposal }
             }
-            WANTING..12 => AskedVerb::Confirm { token, number: least },
+            WANTING..12 => AskedVerb::Confirm { token, fence: least },
             12..15 => {
                 let kinds = [Restore::Never, Restore::Heal(least), Restore::WinBack(least)];
                 let restore = random.pick(&kinds).unwrap_or(Restore::Never);
@@ -697,13 +697,13 @@ fn same(real: &Answer, simulated: &Served) -> bool {
         }
     };
     match (real, simulated) {
-        (Answer::Granted { number: a }, Answer::Granted { number: b }) => a == b,
+        (Answer::Granted { fence: a }, Answer::Granted { fence: b }) => a == b,
         (Answer::Done, Answer::Done)
         | (Answer::LeftToOthers, Answer::LeftToOthers)
         | (Answer::Refused, Answer::Refused) => true,
         (Answer::Queued(a), Answer::Queued(b)) => {
             // Whether word will come is a matter of the connection, not of the server.
-            (a.number, a.record) == (b.number, b.record)
+            (a.ticket_no, a.record) == (b.ticket_no, b.record)
         }
         (Answer::Seen(a), Answer::Seen(b)) => {
             let all = |seen: &Seen| (seen.record, seen.note.clone(), seen.waiters, seen.quarantine);

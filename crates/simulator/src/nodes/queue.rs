@@ -105,7 +105,7 @@ impl<R: Records> Keys<R> {
             // Whoever wants a number that nobody can be given is passed over.
             let Ok(number) = self.records.take(name, &token, taking, script) else { continue };
             let (Ticket { client, waiter, secret, .. }, sent) = (waiter.ticket, waiter.sent);
-            let grant = Grant { waiter, secret, sent, others, number };
+            let grant = Grant { waiter, secret, sent, others, fence: number };
             if script.publish(client, grant) {
                 return Turn::Another;
             }

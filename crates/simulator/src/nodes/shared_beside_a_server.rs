@@ -123,7 +123,7 @@ impl Pair {
         };
         let verb = match random.below(20) {
             0..4 => AskedVerb::Acquire { token, ttl, proposal },
-            4..6 => AskedVerb::Confirm { token, number: least },
+            4..6 => AskedVerb::Confirm { token, fence: least },
             6..9 => {
                 let kinds = [Restore::Never, Restore::Heal(least), Restore::WinBack(least)];
                 let restore = random.pick(&kinds).unwrap_or(Restore::Never);
@@ -187,18 +187,18 @@ fn same(real: &Answer, simulated: &Served) -> bool {
         }
     };
     match (real, simulated) {
-        (Answer::Granted { number: a }, Answer::Granted { number: b }) => a == b,
+        (Answer::Granted { fence: a }, Answer::Granted { fence: b }) => a == b,
         (Answer::Done, Answer::Done)
         | (Answer::LeftToOthers, Answer::LeftToOthers)
         | (Answer::Refused, Answer::Refused) => true,
         (Answer::Queued(a), Answer::Queued(b)) => {
             // Whether word will come is a matter of the connection, not of the server.
-            a.number == b.number && same_record(a.record, b.record)
+            a.ticket_no == b.ticket_no && same_record(a.record, b.record)
         }
         (Answer::Seen(a), Answer::Seen(b)) => {
             a.waiters == b.waiters
                 && same_record(a.record, b.record)
-                && a.record.and_then(|it| it.number) == b.record.and_then(|it| it.number)
+                && a.record.and_then(|it| it.fence) == b.record.and_then(|it| it.fence)
         }
         (Answer::Failed(a), Answer::Failed(b)) => {
             discriminant(&a.kind()) == discriminant(&b.kind())

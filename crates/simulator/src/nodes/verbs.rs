@@ -175,14 +175,14 @@ impl<R: Records> Keys<R> {
                 }
                 let taking =
                     Taking { ttl_ms: millis(*ttl), proposal: *proposal, least: 0, seen_us: None };
-                Answer::Granted { number: self.records.take(name, &token.text(), taking, script)? }
+                Answer::Granted { fence: self.records.take(name, &token.text(), taking, script)? }
             }
-            AskedVerb::Confirm { token, number } => {
+            AskedVerb::Confirm { token, fence: number } => {
                 let ours = holds(self, &token.text()) && self.records.is_live(name, script);
                 if !ours && !script.has(Planted::ConfirmUnchecked) {
                     return Ok(Answer::Refused);
                 }
-                Answer::Granted { number: self.records.raise(name, *number, script)? }
+                Answer::Granted { fence: self.records.raise(name, *number, script)? }
             }
             AskedVerb::Extend { token, ttl, restore, participant } => {
                 let refusal = self.records.clock_refusal(script);
@@ -194,12 +194,14 @@ impl<R: Records> Keys<R> {
                 let counts = heals || self.records.quiet_us(script) == 0;
                 if holds(self, &text) && self.records.is_live(name, script) && counts {
                     let kept = self.keep_for(*participant, name, ttl_ms, script)?;
-                    return Ok(kept.map_or(Answer::Refused, |number| Answer::Granted { number }));
+                    return Ok(
+                        kept.map_or(Answer::Refused, |number| Answer::Granted { fence: number })
+                    );
                 }
                 if script.has(Planted::ExtendCreates) {
                     let taking = Taking { ttl_ms, proposal: None, least: 0, seen_us: None };
                     let number = self.records.take(name, &text, taking, script)?;
-                    return Ok(Answer::Granted { number });
+                    return Ok(Answer::Granted { fence: number });
                 }
                 let alone = participant.map(|who| (Some(who), script.micros() + ttl_ms * 1_000));
                 let alone: Shares = alone.into_iter().collect();
@@ -217,7 +219,7 @@ impl<R: Records> Keys<R> {
                 if restored.is_some() {
                     self.leave(name, &text);
                 }
-                restored.map_or(Answer::Refused, |number| Answer::Granted { number })
+                restored.map_or(Answer::Refused, |number| Answer::Granted { fence: number })
             }
             AskedVerb::Wait { .. } => return self.wait(asked, script),
             AskedVerb::Release { token, next, participant, queued } => {
@@ -303,13 +305,15 @@ impl<R: Records> Keys<R> {
                 self.records.raise(name, proposal.last(), script)?;
             }
             let number = self.keep_for(None, name, ttl_ms, script)?.unwrap_or_default();
-            return Ok(Answer::Granted { number });
+            return Ok(Answer::Granted { fence: number });
         }
         let (ticket, proposal, sent) = (*ticket, *proposal, ticket.sent);
         let waiter = Waiter { ticket, ttl_ms, sent, proposal, seen_us: script.micros() };
         let number = self.take_place(name, &me, waiter, script);
         // Whether word will come is known by the connection: it listens, or it is none.
-        let queued = |record| Answer::Queued(Box::new(Queued { number, record, told: true }));
+        let queued = |record| {
+            Answer::Queued(Box::new(Queued { ticket_no: number, record, will_notify: true }))
+        };
         let left = self.records.left(name, script);
         if let Some(owner) = &owner
             && !mine
@@ -329,7 +333,7 @@ impl<R: Records> Keys<R> {
             // Those before us who did not hear of their turn have used up the numbers.
             self.records.drop(name, script);
         }
-        Ok(Answer::Granted { number: number? })
+        Ok(Answer::Granted { fence: number? })
     }
 
     fn inspect(&self, name: &[u8], script: &Script<'_>) -> Seen {
@@ -338,7 +342,7 @@ impl<R: Records> Keys<R> {
         let live = self.records.read(name).filter(|_| self.records.is_live(name, script));
         let record = live.map(|token| {
             let record = Record::new(&token, Some(self.records.left(name, script)));
-            record.numbered(self.records.last_number(name))
+            record.with_fence(self.records.last_number(name))
         });
         let quiet = Duration::from_millis(self.records.quiet_us(script).div_ceil(1_000));
         let seen = Seen::new(record, noted, Some(waiters as u64));
@@ -372,7 +376,7 @@ fn refused(refusal: Refusal, script: &Script<'_>) -> Served {
         Refusal::Marker(marker) => Served::NoVote(*marker),
         Refusal::Number => {
             let text = "its number is none that anybody can be given";
-            Served::Answer(Answer::Failed(Failure::new(FailureKind::Number, text)))
+            Served::Answer(Answer::Failed(Failure::new(FailureKind::Fence, text)))
         }
     }
 }

@@ -184,7 +184,7 @@ impl Inbox for Heard {
         let Grant { waiter, sent, secret, .. } = grant;
         locked(&self.words).push(Word { waiter, sent, secret });
         locked(&self.others).push(grant.others);
-        locked(&self.numbers).push(grant.number);
+        locked(&self.numbers).push(grant.fence);
         let then = locked(&self.then).take();
         if let Some(then) = then {
             then();

@@ -26,7 +26,7 @@ pub async fn every_holder_has_a_higher_number_than_those_before(backend: &impl B
         assert!(number > last && number >= least, "{number} after {last}, {least} wanted");
         assert_eq!(number, least.max(last + 1), "no higher than it has to be");
         let record = holder.seen(&node).await.expect("a record");
-        assert_eq!(record.number, Some(number));
+        assert_eq!(record.fence, Some(number));
         assert_eq!(holder.extend(&node, LONG).number().await, number);
         assert!(holder.release(&node).is_done().await);
         last = number;
@@ -51,7 +51,7 @@ pub async fn a_number_is_confirmed_by_the_holder_alone(backend: &impl Backend) {
     assert!(!holder.confirm(&node, HIGH).is_done().await, "of nothing");
     let number = holder.acquire(&node, LONG).number().await;
     assert!(!other.confirm(&node, HIGH).is_done().await, "of somebody else's");
-    assert_eq!(holder.seen(&node).await.expect("a record").number, Some(number));
+    assert_eq!(holder.seen(&node).await.expect("a record").fence, Some(number));
     assert_eq!(holder.confirm(&node, HIGH).number().await, HIGH);
     assert_eq!(holder.confirm(&node, 7).number().await, HIGH, "never lower");
     assert!(holder.release(&node).is_done().await);
@@ -69,7 +69,7 @@ pub async fn a_number_outlives_its_record(backend: &impl Backend) {
     let proposal = Proposal { least: HIGH, block: 1 };
     assert_eq!(first.acquire_numbered(&node, short(&node), proposal).number().await, HIGH);
     eventually("the record ends", async || next.acquire(&node, LONG).is_done().await).await;
-    assert_eq!(next.seen(&node).await.expect("a record").number, Some(HIGH + 1));
+    assert_eq!(next.seen(&node).await.expect("a record").fence, Some(HIGH + 1));
 }
 
 /// Whoever gets a lock that is passed on has a higher number too, and not below what the last
@@ -85,7 +85,7 @@ pub async fn a_grant_comes_with_a_number_of_its_own(backend: &impl Backend) {
     assert!(holder.release_to(&node, 0).is_done().await);
     eventually("word comes", async || client.words().await.len() == 1).await;
     assert_eq!(client.numbers(), [number + 1]);
-    assert_eq!(first.seen().await.expect("a record").number, Some(number + 1));
+    assert_eq!(first.seen().await.expect("a record").fence, Some(number + 1));
     assert!(first.owner().release_to(&node, HIGH).is_done().await);
     eventually("word comes", async || client.words().await.len() == 1).await;
     assert_eq!(client.numbers(), [number + 1, HIGH]);
@@ -110,7 +110,7 @@ pub async fn a_number_is_as_high_as_the_latest_request_wants_it(backend: &impl B
     asks(&first, 1, false, 1).queued().await;
     asks(&second, 2, true, 300).queued().await;
     let record = first.seen().await.expect("a record");
-    assert_eq!(record.number, Some(303), "the first has it now");
+    assert_eq!(record.fence, Some(303), "the first has it now");
 }
 
 /// A node that has come to the end of its numbers, or is asked for one beyond it, grants nothing: two holders
@@ -150,8 +150,8 @@ pub async fn a_number_that_would_not_grow_is_not_given_out(backend: &impl Backen
 /// The number of a grant, or `None` if the node says that there is none.
 fn given_out(answer: &Answer) -> Option<u64> {
     match answer {
-        Answer::Granted { number } => Some(*number),
-        Answer::Failed(failure) if failure.kind() == FailureKind::Number => None,
+        Answer::Granted { fence: number } => Some(*number),
+        Answer::Failed(failure) if failure.kind() == FailureKind::Fence => None,
         other => panic!("neither granted nor refused for its number: {other:?}"),
     }
 }

@@ -336,7 +336,7 @@ impl Probe {
     /// If the record is not ours.
     pub async fn number(&self) -> u64 {
         match self.answer().await {
-            Answer::Granted { number } => number,
+            Answer::Granted { fence: number } => number,
             other => panic!("not granted: {other:?}"),
         }
     }
@@ -351,7 +351,7 @@ impl Round for Probe {
         let token = &self.token;
         let verb = match self.ask {
             Ask::Acquire(ttl, proposal) => Verb::Acquire { token, ttl, proposal },
-            Ask::Confirm(number) => Verb::Confirm { token, number },
+            Ask::Confirm(number) => Verb::Confirm { token, fence: number },
             Ask::Extend(ttl, participant) => {
                 Verb::Extend { token, ttl, restore: Restore::Never, participant }
             }

@@ -65,7 +65,7 @@ pub async fn waiting_for_a_taken_name_tells_who_has_it(backend: &impl Backend) {
     assert!(holder.acquire(&node, LONG / 2).is_done().await);
     let waiter = client.waiter("taken", 1);
     let queued = waiter.wait(New(NUMBER), LONG).queued().await;
-    assert_eq!((queued.number, queued.told), (NUMBER, client.node().capabilities().queues));
+    assert_eq!((queued.ticket_no, queued.will_notify), (NUMBER, client.node().capabilities().queues));
     let record = queued.record.expect("a holder");
     assert_eq!(record.token, Some(holder.token()));
     assert_eq!(Some(record.holder), waiter.seen().await.map(|record| record.holder));
@@ -109,7 +109,7 @@ pub async fn turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else(
     let mut asked = Vec::new();
     for (place, waiter) in (NUMBER..).zip(&waiters) {
         let ask = waiter.wait(New(NUMBER), LONG);
-        assert_eq!(ask.queued().await.number, place);
+        assert_eq!(ask.queued().await.ticket_no, place);
         asked.push(ask);
     }
     assert!(holder.release(&node).is_done().await);
@@ -140,7 +140,7 @@ pub async fn word_of_a_grant_names_the_latest_request(backend: &impl Backend) {
     assert!(holder.acquire(&node, LONG).is_done().await);
     let waiter = client.waiter("asked again", 7);
     let first = waiter.wait(New(NUMBER), LONG);
-    let number = first.queued().await.number;
+    let number = first.queued().await.ticket_no;
     let second = waiter.wait(Agreed(number), LONG);
     assert!(second.sent() > first.sent());
     second.queued().await;
@@ -291,7 +291,7 @@ pub async fn a_new_ticket_pushes_nobody_aside_and_an_agreed_one_stands_where_it_
         (ahead, Agreed(NUMBER + 7_000), NUMBER + 7_000),
     ];
     for (waiter, proposed, given) in steps {
-        let number = waiter.wait(proposed, LONG).queued().await.number;
+        let number = waiter.wait(proposed, LONG).queued().await.ticket_no;
         assert_eq!(number, given, "{proposed:?}");
     }
     assert!(holder.release(&node).is_done().await);
@@ -312,13 +312,13 @@ pub async fn repeating_a_wait_changes_nothing(backend: &impl Backend) {
     assert!(holder.acquire(&node, LONG).is_done().await);
     let (first, second) = (client.waiter("again", 1), client.waiter("again", 2));
     for _ in 0..3 {
-        assert_eq!(first.wait(New(NUMBER), LONG).queued().await.number, NUMBER);
-        assert_eq!(second.wait(New(NUMBER), LONG).queued().await.number, NUMBER + 1);
+        assert_eq!(first.wait(New(NUMBER), LONG).queued().await.ticket_no, NUMBER);
+        assert_eq!(second.wait(New(NUMBER), LONG).queued().await.ticket_no, NUMBER + 1);
     }
     assert!(holder.release(&node).is_done().await);
     for _ in 0..3 {
         assert!(first.wait(Agreed(NUMBER), LONG).is_done().await);
-        assert_eq!(second.wait(New(NUMBER), LONG).queued().await.number, NUMBER + 1);
+        assert_eq!(second.wait(New(NUMBER), LONG).queued().await.ticket_no, NUMBER + 1);
     }
     assert_eq!(client.words().await.len(), 1);
     assert!(first.release().await);

@@ -25,7 +25,7 @@ pub async fn yielding_lets_whoever_stands_before_us_have_it_and_keeps_our_place(
     last.wait(New(NUMBER + 9), LONG).queued().await;
     let yielded = high.yielding(Agreed(NUMBER), LONG);
     let queued = yielded.queued().await;
-    assert_eq!((queued.number, queued.record), (NUMBER, None));
+    assert_eq!((queued.ticket_no, queued.record), (NUMBER, None));
     assert_eq!(there.words().await, [low.word_for(&asked)]);
     assert!(low.holds().await);
     let left = low.seen().await.expect("a record").remaining.expect("an end");

@@ -12,7 +12,7 @@ use crate::node::{
 };
 use crate::runtime::Moment;
 use crate::token::Token;
-use quorlock_protocol::NUMBERS_END;
+use quorlock_protocol::FENCES_END;
 
 const FIRST_SWEEP: usize = 1_024;
 /// Numbers follow the clock: after so long any new one is higher than those of before.
@@ -41,19 +41,19 @@ impl Records {
                 match self.give_number(name, proposal, now) {
                     Ok(number) => {
                         self.store(name, &token.text(), now, now.after(ttl));
-                        Answer::Granted { number }
+                        Answer::Granted { fence: number }
                     }
                     Err(last) => used_up(last, request.wall_us),
                 }
             }
-            Verb::Confirm { token, number } => {
+            Verb::Confirm { token, fence: number } => {
                 if !kept.is_some_and(|kept| kept.is_of(token)) {
                     return (Answer::Refused, None);
                 }
-                if number >= NUMBERS_END {
+                if number >= FENCES_END {
                     return (used_up(number, request.wall_us), None);
                 }
-                Answer::Granted { number: self.raise_number(name, number, now) }
+                Answer::Granted { fence: self.raise_number(name, number, now) }
             }
             Verb::Extend { token, ttl, restore, participant } => {
                 match (kept, restore) {
@@ -61,9 +61,9 @@ impl Records {
                         if !kept.is_of(token) || !kept.keep(participant, ttl, now) {
                             return (Answer::Refused, None);
                         }
-                        Answer::Granted { number: self.raise_number(name, 0, now) }
+                        Answer::Granted { fence: self.raise_number(name, 0, now) }
                     }
-                    (None, Restore::WinBack(last)) if last < NUMBERS_END => {
+                    (None, Restore::WinBack(last)) if last < FENCES_END => {
                         self.store(name, &token.text(), now, now.after(ttl));
                         if let Some(kept) = self.by_name.get_mut(name) {
                             kept.participants = Participants::alone(participant, kept.expires);
@@ -71,7 +71,7 @@ impl Records {
                         if let Some(queue) = self.queues.get_mut(name) {
                             queue.leave(token);
                         }
-                        Answer::Granted { number: self.raise_number(name, last, now) }
+                        Answer::Granted { fence: self.raise_number(name, last, now) }
                     }
                     // It never forgets, so there is nothing to heal.
                     (None, _) => return (Answer::Refused, None),
@@ -140,7 +140,7 @@ impl Records {
                 if !yielding || kept.participants.are_there(now) {
                     kept.keep(None, ttl, now);
                     let least = proposal.map_or(0, Proposal::last);
-                    return (Answer::Granted { number: self.raise_number(name, least, now) }, None);
+                    return (Answer::Granted { fence: self.raise_number(name, least, now) }, None);
                 }
             }
             Some(kept) => record = Some(kept.record(now)),
@@ -160,13 +160,13 @@ impl Records {
                     let proposal = proposal.filter(|_| !mine);
                     // There is one: that was seen before.
                     let number = self.give_number(name, proposal, now).unwrap_or_else(|last| last);
-                    return (Answer::Granted { number }, None);
+                    return (Answer::Granted { fence: number }, None);
                 }
             },
         };
         let listener = self.listeners.get(&client);
         let told = listener.is_some_and(|listener| listener.inbox.strong_count() > 0);
-        (Answer::Queued(Box::new(Queued { number, record, told })), word)
+        (Answer::Queued(Box::new(Queued { ticket_no: number, record, will_notify: told })), word)
     }
 
     fn release(
@@ -215,7 +215,7 @@ impl Records {
         Seen::new(
             kept.map(|kept| {
                 let number = self.numbers.get(name).map_or(0, |numbered| numbered.last);
-                kept.record(now).numbered(number)
+                kept.record(now).with_fence(number)
             }),
             noted.map(|noted| noted.text.as_bytes()),
             Some(queue.map_or(0, |queue| queue.len() as u64)),
@@ -247,7 +247,8 @@ impl Records {
             let proposal = place.proposal.map(|wanted| wanted.at_least(next));
             // Nobody can have it with a number that is none.
             let Ok(number) = self.give_number(name, proposal, now) else { continue };
-            let word = Word { node, inbox, grant: Grant { waiter, secret, sent, others, number } };
+            let word =
+                Word { node, inbox, grant: Grant { waiter, secret, sent, others, fence: number } };
             // Whoever passes it on may have read the clock before the new holder did: the record
             // must last as long as the holder believes.
             self.store(name, &token, now, now.max(place.sent).after(place.ttl));
@@ -319,7 +320,7 @@ impl Records {
 }
 
 fn used_up(number: u64, wall_us: u64) -> Answer {
-    Answer::Failed(Failure::number(number, wall_us))
+    Answer::Failed(Failure::fence(number, wall_us))
 }
 
 impl Kept {
@@ -434,7 +435,7 @@ mod tests {
     async fn whoever_does_not_listen_is_not_told() {
         let ([first, next], mut node) = (tokens(), Node::new());
         assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
-        let told = |answer| matches!(answer, Answer::Queued(queued) if queued.told);
+        let told = |answer| matches!(answer, Answer::Queued(queued) if queued.will_notify);
         assert!(told(node.wait(second(1), &next)));
         node.inbox = None;
         assert!(!told(node.wait(second(1), &next)));

@@ -104,7 +104,7 @@ pub(super) fn read(parts: &[Value<'_>]) -> Result<Option<Grant>, Malformed> {
     if numbers.next().is_some() {
         return Err(Malformed);
     }
-    Ok(Some(Grant { waiter, secret, sent, others, number }))
+    Ok(Some(Grant { waiter, secret, sent, others, fence: number }))
 }
 
 #[cfg(test)]
@@ -130,7 +130,10 @@ mod tests {
             (" 18446744073709551614 12 9007199254740991", true),
         ] {
             let text = [&named[..], text.as_bytes()].concat();
-            assert_eq!(message(&text), Ok(Some(Grant { waiter, secret, sent, others, number })));
+            assert_eq!(
+                message(&text),
+                Ok(Some(Grant { waiter, secret, sent, others, fence: number }))
+            );
         }
     }
 

@@ -112,7 +112,7 @@ fn capabilities(settings: &Settings) -> Capabilities {
             .queues(),
         // A daemon that slews a clock to the right time may run it 8 % off for a while.
         Dialect::Redlock => {
-            Capabilities::new().drift(Drift { base, per_mille: 100 }).numbers_by_clock().queues()
+            Capabilities::new().drift(Drift { base, per_mille: 100 }).fences_by_clock().queues()
         }
     }
 }

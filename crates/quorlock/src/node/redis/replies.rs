@@ -45,12 +45,12 @@ pub(super) fn read(
         (Sent::Marker, _) if dialect.strict.is_none() => Answer::Marker(None),
         (_, Value::Error(text)) if text.starts_with(b"NOSCRIPT") => return Reading::SendSource,
         (_, Value::Error(text)) => Answer::Failed(rejected(text)),
-        (Sent::Set, Value::Simple(b"OK")) => Answer::Granted { number: 0 },
+        (Sent::Set, Value::Simple(b"OK")) => Answer::Granted { fence: 0 },
         (Sent::Set, Value::Null) | (Sent::Ours, Value::Int(-1)) | (Sent::Done, Value::Int(0)) => {
             Answer::Refused
         }
         (Sent::Ours | Sent::Wait { .. }, Value::Int(number @ 0..)) => {
-            Answer::Granted { number: number.unsigned_abs() }
+            Answer::Granted { fence: number.unsigned_abs() }
         }
         (Sent::Done, Value::Int(1)) => Answer::Done,
         (Sent::Done, Value::Int(2)) => Answer::LeftToOthers,
@@ -106,7 +106,7 @@ fn refusal(
             Some(clock_refusal(Untimely::of(digits(server_us)?, sent_us, now_us, ahead)))
         }
         [Value::Bulk(b"NUMBER"), Value::Bulk(number)] => {
-            Some(Failure::number(digits(number)?, sent_us))
+            Some(Failure::fence(digits(number)?, sent_us))
         }
         [Value::Bulk(b"MARKER"), Value::Bulk(text), Value::Bulk(server_us)] => {
             let strict = strict?;
@@ -207,7 +207,7 @@ fn seen(parts: &[Value<'_>]) -> Option<Seen> {
             Value::Int(quarantine),
         ] => {
             let number = u64::try_from(*number).ok()?;
-            (Some(record(token, *left).numbered(number)), Some(*noted), waiters, quarantine)
+            (Some(record(token, *left).with_fence(number)), Some(*noted), waiters, quarantine)
         }
         _ => return None,
     };
@@ -224,7 +224,7 @@ fn queued(parts: &[Value<'_>], told: bool) -> Option<Queued> {
         }
         _ => return None,
     };
-    Some(Queued { number: digits(number)?, record, told })
+    Some(Queued { ticket_no: digits(number)?, record, will_notify: told })
 }
 
 fn listed(parts: &[Value<'_>], prefix: &[u8]) -> Option<Listed> {

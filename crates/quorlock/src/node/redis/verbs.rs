@@ -282,7 +282,7 @@ impl Dialect {
                 let last = least.saturating_add(block.saturating_sub(1));
                 (command.number(millis(ttl)).number(last).number(block), Sent::Ours)
             }
-            Verb::Confirm { token, number } => {
+            Verb::Confirm { token, fence: number } => {
                 (script(&scripts.confirm, 2, out).arg(&token.text()).number(number), Sent::Ours)
             }
             verb @ Verb::Extend { .. } => {

@@ -122,7 +122,7 @@ impl Queue<'_> {
             return Ok(Answer::Refused);
         };
         if let Some(proposal) = proposal.filter(|proposal| proposal.after(0).is_none()) {
-            return Ok(Answer::Failed(Failure::number(proposal.last(), request.wall_us)));
+            return Ok(Answer::Failed(Failure::fence(proposal.last(), request.wall_us)));
         }
         let (name, text) = (request.name.as_bytes(), token.text());
         let until = verbs.now.after(ttl);
@@ -160,7 +160,7 @@ impl Queue<'_> {
             };
         }
         let told = ticket.client == verbs.me && (self.told)(verbs);
-        Ok(Answer::Queued(Box::new(Queued { number, record, told })))
+        Ok(Answer::Queued(Box::new(Queued { ticket_no: number, record, will_notify: told })))
     }
 
     /// Takes or keeps a place, and returns its number.
@@ -280,10 +280,10 @@ impl Tickets {
         let name = name.as_bytes();
         let record = verbs.record(name)?.filter(|record| record.token == Some(token));
         if let Some(record) = record {
-            let number = record.number.unwrap_or(0);
+            let number = record.fence.unwrap_or(0);
             self.0.remove(&waiter);
             let others = anybody(verbs, name)?;
-            return Ok(Some(Grant { waiter, secret, sent, others, number }));
+            return Ok(Some(Grant { waiter, secret, sent, others, fence: number }));
         }
         // It may be over already. Otherwise somebody cried wolf.
         let mut is_there = verbs.connection.prepare_cached(IS_THERE)?;

@@ -13,7 +13,7 @@ use crate::node::{
     Verb, noted,
 };
 use crate::runtime::Moment;
-use quorlock_protocol::NUMBERS_END;
+use quorlock_protocol::FENCES_END;
 
 /// What the verbs work on. A record that is released stays for its number, without a token, and has
 /// ended then; the walk through the file removes it a day later. Nothing lies by its end: an index of that would double what every lock
@@ -115,14 +115,14 @@ impl Verbs<'_> {
             Verb::Acquire { token, ttl, proposal } => {
                 let end = self.now.after(ttl);
                 return Ok(match self.acquire(name, &token.text(), end, proposal)? {
-                    Some(number) => Answer::Granted { number },
+                    Some(number) => Answer::Granted { fence: number },
                     None => self.refusal(request, proposal)?,
                 });
             }
-            Verb::Confirm { number, .. } if number >= NUMBERS_END => {
-                return Ok(Answer::Failed(Failure::number(number, request.wall_us)));
+            Verb::Confirm { fence: number, .. } if number >= FENCES_END => {
+                return Ok(Answer::Failed(Failure::fence(number, request.wall_us)));
             }
-            Verb::Confirm { token, number } => {
+            Verb::Confirm { token, fence: number } => {
                 return Ok(granted(self.raise(name, &token.text(), number)?));
             }
             // It does not forget while the machine runs, so there is nothing to heal. And it is the only
@@ -184,7 +184,7 @@ impl Verbs<'_> {
         }
         let wanted = proposal.map_or(0, Proposal::last);
         let number = self.number(NUMBER, [name])?.unwrap_or(0).max(wanted);
-        Ok(Answer::Failed(Failure::number(number, request.wall_us)))
+        Ok(Answer::Failed(Failure::fence(number, request.wall_us)))
     }
 
     /// Stores a record unless a live one is there, or there is no number for it. Returns the last number of
@@ -201,7 +201,7 @@ impl Verbs<'_> {
             Some(proposal) if proposal.after(0).is_none() => Ok(None),
             Some(Proposal { least, block }) => {
                 let more = i64::from(block.saturating_sub(1));
-                let most = signed(NUMBERS_END);
+                let most = signed(FENCES_END);
                 let values = params![name, token, end, signed(least), more, now, most];
                 self.number(ACQUIRE, values)
             }
@@ -298,7 +298,7 @@ impl Verbs<'_> {
             let token = row.get_ref(0)?.as_blob()?;
             let end = moment(row.get(1)?);
             let number = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
-            Ok(Record::new(token, Some(end.since(self.now))).numbered(number))
+            Ok(Record::new(token, Some(end.since(self.now))).with_fence(number))
         });
         record.optional()
     }
@@ -396,7 +396,7 @@ pub(super) fn moment(nanos: i64) -> Moment {
 
 /// The answer to whoever has a number now, or has nothing.
 pub(super) fn granted(number: Option<u64>) -> Answer {
-    number.map_or(Answer::Refused, |number| Answer::Granted { number })
+    number.map_or(Answer::Refused, |number| Answer::Granted { fence: number })
 }
 
 #[cfg(test)]

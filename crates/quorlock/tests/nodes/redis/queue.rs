@@ -59,7 +59,7 @@ pub(crate) async fn is_passed_on(from: &Client, to: &Client, name: &str) {
     let (first, second) = (from.waiter(name, 1), to.waiter(name, 2));
     assert!(first.wait(New(1), LONG).is_done().await);
     let asked = second.wait(New(1), LONG);
-    assert!(asked.queued().await.told);
+    assert!(asked.queued().await.will_notify);
     assert!(first.release().await);
     assert_eq!(to.words().await, [second.word_for(&asked)]);
     assert!(second.release().await);
@@ -143,7 +143,7 @@ async fn word_that_got_lost_with_a_connection_is_found_by_asking_again() {
             (client(&server.url(), dialect).await, client(&proxy.url(), dialect).await);
         let (first, second) = (holder.waiter("lost", 1), client.waiter("lost", 1));
         assert!(first.wait(New(1), LONG).is_done().await);
-        let number = second.wait(New(1), LONG).queued().await.number;
+        let number = second.wait(New(1), LONG).queued().await.ticket_no;
         proxy.lose_replies(true);
         assert!(first.release().await);
         eventually("the word is lost", async || proxy.lost() > 0).await;

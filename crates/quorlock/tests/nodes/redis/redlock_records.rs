@@ -24,7 +24,7 @@ async fn a_number_that_nobody_can_have_been_given_keeps_nothing() {
     let node = client.node();
     let (holder, other) = (owner("poisoned"), ParticipantId::random(&TokioRuntime::current()));
     let refused = |answer| match answer {
-        Answer::Failed(failure) => failure.kind() == FailureKind::Number,
+        Answer::Failed(failure) => failure.kind() == FailureKind::Fence,
         other => panic!("{other:?}"),
     };
     for shared in [false, true] {

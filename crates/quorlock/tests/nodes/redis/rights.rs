@@ -49,7 +49,7 @@ async fn whoever_may_not_listen_asks_again_instead() {
         let (first, second) = (other.waiter("deaf", 1), deaf.waiter("deaf", 1));
         assert!(first.wait(New(1), LONG).is_done().await);
         let queued = second.wait(New(1), LONG).queued().await;
-        assert!(!queued.told && queued.record.is_some());
+        assert!(!queued.will_notify && queued.record.is_some());
         assert!(first.release().await);
         assert!(second.wait(New(1), LONG).is_done().await, "it is free, and not kept for the deaf");
         assert!(second.owner().extend(deaf.node(), LONG).is_done().await);
@@ -93,7 +93,7 @@ async fn locks_and_releases(server: &RedisServer, url: &str, dialect: Dialect, p
     // Not even from what others have queued up for: they find it free when they ask again.
     assert!(plain.acquire(limited.node(), LONG).is_done().await);
     let waiter = other.waiter("plain", 1);
-    let number = waiter.wait(New(1), LONG).queued().await.number;
+    let number = waiter.wait(New(1), LONG).queued().await.ticket_no;
     assert!(plain.release(limited.node()).is_done().await);
     assert!(!is_held(server, "plain"));
     assert!(waiter.wait(Agreed(number), LONG).is_done().await);
@@ -234,7 +234,7 @@ async fn whoever_may_not_count_a_queue_passes_a_lock_on_that_has_ended() {
         (holder.waiter("counted", 1), next.waiter("counted", 1), asker.waiter("counted", 1));
     assert!(first.wait(New(1), LONG).is_done().await);
     let asked = second.wait(New(1), LONG);
-    assert!(asked.queued().await.told);
+    assert!(asked.queued().await.will_notify);
     server.command(&["SET", "counted", "quorlock 0000000000000001+ql:gone 1 0 0"]);
     assert!(third.wait(New(2), LONG).queued().await.record.is_none(), "it is another's");
     assert_eq!(next.words().await, [second.word_for(&asked)]);

@@ -79,7 +79,7 @@ async fn a_lie_changes_nothing() {
     let waiter = client.waiter("a", 7);
     assert!(holder.acquire(client.node(), LONG).is_done().await);
     let asked = waiter.wait(New(1), LONG);
-    assert!(asked.queued().await.told);
+    assert!(asked.queued().await.will_notify);
     let liar = UnixDatagram::unbound().unwrap();
     liar.connect(place.sockets().join(id.to_string())).unwrap();
     for lie in [&7_u64.to_le_bytes()[..], &8_u64.to_le_bytes(), b"", b"x", &[7; 100]] {
@@ -101,7 +101,7 @@ async fn whoever_cannot_be_told_is_not_promised_anything_and_polls() {
     fs::write(place.sockets(), "in the way").unwrap();
     let holder = owner("a");
     assert!(holder.acquire(client.node(), LONG).is_done().await);
-    assert!(!client.waiter("a", 1).wait(New(1), LONG).queued().await.told);
+    assert!(!client.waiter("a", 1).wait(New(1), LONG).queued().await.will_notify);
     assert!(holder.release(client.node()).is_done().await);
 
     let guard = here.lock("b").await.unwrap();
@@ -134,10 +134,10 @@ async fn a_socket_that_was_removed_is_made_again_with_the_next_question() {
     let holder = owner("a");
     assert!(holder.acquire(other.node(), LONG).is_done().await);
     let waiter = client.waiter("a", 1);
-    assert!(waiter.wait(New(1), LONG).queued().await.told);
+    assert!(waiter.wait(New(1), LONG).queued().await.will_notify);
     fs::remove_dir_all(place.sockets()).unwrap();
     let asked = waiter.wait(New(1), LONG);
-    assert!(asked.queued().await.told);
+    assert!(asked.queued().await.will_notify);
     assert!(holder.release(other.node()).is_done().await);
     assert_eq!(client.words().await, [waiter.word_for(&asked)]);
 }

@@ -1,106 +1,106 @@
-//! The number of a holder, from what the nodes gave out.
+//! The fence of a holder, from what the nodes gave out.
 
 use crate::Quorum;
 
-/// So far ahead of the time of day a number may be, in microseconds: a day.
+/// So far ahead of the time of day a fence may be, in microseconds: a day.
 ///
-/// Numbers follow the clock, and a [block](Proposal::within) never gets more than a second ahead of it. What is
+/// Fences follow the clock, and a [block](Proposal::within) never gets more than a second ahead of it. What is
 /// further ahead than this was given out by a clock that was wrong, or by nobody.
 pub const MOST_AHEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
 
-/// No number reaches this: from here on, one more is not always another one for a node that counts in floating
+/// No fence reaches this: from here on, one more is not always another one for a node that counts in floating
 /// point, as a script in Lua does. Microseconds since 1970 do in the year 2255.
-pub const NUMBERS_END: u64 = 1 << 53;
+pub const FENCES_END: u64 = 1 << 53;
 
-/// Whether a node can have given out this number, to whoever asked at this time of day in microseconds.
+/// Whether a node can have given out this fence, to a client that asked at this time of day in microseconds.
 ///
-/// One that is not plausible is a failure of that node: nobody adopts it, proposes one above it, or has it
-/// confirmed by other nodes. Otherwise one number on one node would make a lock unusable everywhere.
+/// One that is not plausible is a failure of that node: no client adopts it, proposes one above it, or has it
+/// confirmed by other nodes. Otherwise one fence on one node would make a lock unusable everywhere.
 #[must_use]
-pub const fn plausible(number: u64, wall_us: u64) -> bool {
-    number < NUMBERS_END && number <= wall_us.saturating_add(MOST_AHEAD_US)
+pub const fn plausible(fence: u64, wall_us: u64) -> bool {
+    fence < FENCES_END && fence <= wall_us.saturating_add(MOST_AHEAD_US)
 }
 
-/// The highest number that a holder has from the nodes, and whether it may use it yet.
+/// The highest fence that a holder has from the nodes, and whether it may use it yet.
 ///
-/// Each node numbers the holders of a name, upwards. A holder may use a number once a majority of
-/// the nodes stands at that number or above *while the record there is its own*: whoever holds the
-/// name later has a record on one of those nodes, and so a higher number.
+/// Each node counts the holders of a name upwards. A holder may use a fence once a majority of the
+/// nodes stands at that fence or above *while the record there is its own*: a later holder has a
+/// record on one of those nodes, and so a higher fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Number {
+pub struct HolderFence {
     /// The last of those that are reserved for this holder. Zero if the nodes give out none.
     pub last: u64,
-    /// Whether a majority gave out this very number. If not, a majority has to
+    /// Whether a majority gave out this very fence. If not, a majority has to
     /// [confirm](crate::Confirm) it first.
     pub agreed: bool,
 }
 
-/// What nodes gave out in one round, node by node.
+/// The fences that nodes gave out in one round, node by node.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Numbers {
+pub struct Fences {
     highest: u64,
     same: u16,
 }
 
-impl Numbers {
-    /// One more node has given out a number.
-    pub const fn take(&mut self, number: u64) {
-        if self.same == 0 || number > self.highest {
-            self.highest = number;
+impl Fences {
+    /// Records that one more node has given out a fence.
+    pub const fn record(&mut self, fence: u64) {
+        if self.same == 0 || fence > self.highest {
+            self.highest = fence;
             self.same = 1;
-        } else if number == self.highest {
+        } else if fence == self.highest {
             self.same += 1;
         }
     }
 
-    /// What the holder has of it.
+    /// The highest of them, and whether a majority gave it out.
     #[must_use]
-    pub const fn number(self, quorum: Quorum) -> Number {
-        Number { last: self.highest, agreed: self.same as usize >= quorum.enough() }
+    pub const fn highest(self, quorum: Quorum) -> HolderFence {
+        HolderFence { last: self.highest, agreed: self.same as usize >= quorum.enough() }
     }
 }
 
-/// So far ahead of the time of day a block of numbers may end, in microseconds.
+/// So far ahead of the time of day a block of fences may end, in microseconds.
 const BLOCKS_AHEAD_US: u64 = 1_000_000;
 
-/// What a client proposes to all nodes as the number of the next holder, so that they agree at
+/// What a client proposes to all nodes as the fence of the next holder, so that they agree at
 /// once: the time of day, and in any case more than it has ever seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proposal {
-    /// The first number to give out, unless the node has given out higher ones.
+    /// The first fence to give out, unless the node has given out higher ones.
     pub least: u64,
-    /// How many numbers to reserve from there on, at least one: as many as there may be holders
+    /// How many fences to reserve from there on, at least one: as many as there may be holders
     /// before the nodes are asked again.
     pub block: u16,
 }
 
 impl Proposal {
-    /// The same, with this number at least.
+    /// The same, with this fence at least.
     #[must_use]
     pub fn at_least(self, least: u64) -> Self {
         Self { least: self.least.max(least), ..self }
     }
 
-    /// The last number of the block, if it begins with the least.
+    /// The last fence of the block, if it begins with the least.
     #[must_use]
     pub const fn last(self) -> u64 {
         self.least.saturating_add(self.block.saturating_sub(1) as u64)
     }
 
-    /// The last number of the block for this proposal on a node that has given out `last`. `None` if it would
+    /// The last fence of the block for this proposal on a node that has given out `last`. `None` if it would
     /// not be one that [can grow](NUMBERS_END): the node has to refuse.
     #[must_use]
     pub const fn after(self, last: u64) -> Option<u64> {
         let first = if last >= self.least { last.saturating_add(1) } else { self.least };
         let last = first.saturating_add(self.block.saturating_sub(1) as u64);
-        if last < NUMBERS_END { Some(last) } else { None }
+        if last < FENCES_END { Some(last) } else { None }
     }
 
     /// The same with so small a block that its end is no further than a second ahead of the time of day, if it
-    /// can be: at least one number.
+    /// can be: at least one fence.
     ///
-    /// Whoever takes a lock again and again, faster than the clock counts the numbers of its blocks, would
-    /// otherwise get ahead of it without end. One number for each is slower than the clock: nobody takes a lock
+    /// Whoever takes a lock again and again, faster than the clock counts the fences of its blocks, would
+    /// otherwise get ahead of it without end. One fence for each is slower than the clock: nobody takes a lock
     /// and gives it back within a microsecond.
     #[must_use]
     pub const fn within(self, wall_us: u64) -> Self {
@@ -114,23 +114,23 @@ impl Proposal {
 mod tests {
     use super::*;
 
-    fn number(given: &[u64]) -> Number {
-        let mut numbers = Numbers::default();
-        for number in given {
-            numbers.take(*number);
+    fn highest(given: &[u64]) -> HolderFence {
+        let mut fences = Fences::default();
+        for fence in given {
+            fences.record(*fence);
         }
-        numbers.number(Quorum::of(3).unwrap())
+        fences.highest(Quorum::of(3).unwrap())
     }
 
     #[test]
     fn a_number_is_agreed_on_once_a_majority_gave_it_out_and_no_node_a_higher_one() {
-        assert_eq!(number(&[7]), Number { last: 7, agreed: false });
-        assert_eq!(number(&[7, 7]), Number { last: 7, agreed: true });
-        assert_eq!(number(&[7, 8]), Number { last: 8, agreed: false });
-        assert_eq!(number(&[8, 7]), Number { last: 8, agreed: false });
-        assert_eq!(number(&[7, 8, 8]), Number { last: 8, agreed: true });
-        assert_eq!(number(&[7, 7, 8]), Number { last: 8, agreed: false });
-        assert_eq!(number(&[0, 0]), Number { last: 0, agreed: true });
+        assert_eq!(highest(&[7]), HolderFence { last: 7, agreed: false });
+        assert_eq!(highest(&[7, 7]), HolderFence { last: 7, agreed: true });
+        assert_eq!(highest(&[7, 8]), HolderFence { last: 8, agreed: false });
+        assert_eq!(highest(&[8, 7]), HolderFence { last: 8, agreed: false });
+        assert_eq!(highest(&[7, 8, 8]), HolderFence { last: 8, agreed: true });
+        assert_eq!(highest(&[7, 7, 8]), HolderFence { last: 8, agreed: false });
+        assert_eq!(highest(&[0, 0]), HolderFence { last: 0, agreed: true });
     }
 
     #[test]
@@ -150,11 +150,11 @@ mod tests {
     #[test]
     fn no_block_ends_where_one_more_is_not_another_number() {
         let one = Proposal { least: 1, block: 1 };
-        assert_eq!(one.after(NUMBERS_END - 2), Some(NUMBERS_END - 1));
-        assert_eq!(one.after(NUMBERS_END - 1), None);
+        assert_eq!(one.after(FENCES_END - 2), Some(FENCES_END - 1));
+        assert_eq!(one.after(FENCES_END - 1), None);
         assert_eq!(one.after(u64::MAX), None);
-        assert_eq!(Proposal { least: NUMBERS_END - 2, block: 2 }.after(0), Some(NUMBERS_END - 1));
-        assert_eq!(Proposal { least: NUMBERS_END - 2, block: 3 }.after(0), None);
+        assert_eq!(Proposal { least: FENCES_END - 2, block: 2 }.after(0), Some(FENCES_END - 1));
+        assert_eq!(Proposal { least: FENCES_END - 2, block: 3 }.after(0), None);
         assert_eq!(Proposal { least: u64::MAX, block: u16::MAX }.after(0), None);
     }
 
@@ -162,18 +162,18 @@ mod tests {
     fn a_number_is_plausible_up_to_a_day_ahead_and_while_it_can_grow() {
         assert_eq!(MOST_AHEAD_US, 86_400_000_000, "the nodes have the same");
         let now = 1_790_000_000_000_000;
-        for (number, is) in [
+        for (fence, is) in [
             (0, true),
             (now, true),
             (now + MOST_AHEAD_US, true),
             (now + MOST_AHEAD_US + 1, false),
-            (NUMBERS_END, false),
+            (FENCES_END, false),
             (i64::MAX.unsigned_abs(), false),
             (u64::MAX, false),
         ] {
-            assert_eq!(plausible(number, now), is, "{number}");
+            assert_eq!(plausible(fence, now), is, "{fence}");
         }
-        assert!(!plausible(NUMBERS_END, u64::MAX) && plausible(NUMBERS_END - 1, u64::MAX));
+        assert!(!plausible(FENCES_END, u64::MAX) && plausible(FENCES_END - 1, u64::MAX));
     }
 
     #[test]
