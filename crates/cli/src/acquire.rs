@@ -92,7 +92,7 @@ async fn take_it(plan: &Acquire, locker: &Locker, signals: &mut Signals) -> Resu
 
 async fn hand_over(plan: &Acquire, locker: &Locker, guard: Guard) -> Result<u8, Failed> {
     let fence = guard.try_fence();
-    let token = guard.keep()?;
+    let token = guard.into_token()?;
     let object = |token| {
         json!({ "name": plan.name.to_string_lossy(), "token": token, "fence": fence }).to_string()
     };

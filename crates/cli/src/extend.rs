@@ -27,7 +27,7 @@ pub(crate) async fn extend(plan: &Extend) -> Result<u8, Failed> {
     let locker = plan.cluster.connect().await?;
     // To go on with it is to extend it.
     let extended = match locker.resume(plan.name.as_bytes(), &plan.token.0).await {
-        Ok(guard) => guard.keep().map(|_| 0),
+        Ok(guard) => guard.into_token().map(|_| 0),
         Err(error) => Err(error),
     };
     locker.shutdown().await;

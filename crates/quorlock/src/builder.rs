@@ -344,7 +344,7 @@ impl Builder {
     }
 
     /// Has the nodes forget the number of a lock, where it is one that nobody can have been given: more than a
-    /// day ahead of the time of day, so that those nodes [refuse](node::FailureKind::Number) the lock. Whoever holds
+    /// day ahead of the time of day, so that those nodes [refuse](node::FailureKind::Fence) the lock. Whoever holds
     /// it there loses it on that node in the `strict` dialect.
     ///
     /// **Only once nobody holds the lock**, and if the clocks of clients were not ahead by so much when it was

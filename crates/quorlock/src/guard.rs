@@ -33,7 +33,7 @@ use quorlock_protocol::{Lease, LeaseState, LossReason};
 ///   panic, and nobody learns whether it worked. [`release`](Self::release) tells.
 /// - **Forgetting it** ([`std::mem::forget`]) keeps the lock for as long as the process lives. With
 ///   [`Lock::fixed`](crate::Lock::fixed) it stays taken until its TTL has passed. To hand it to
-///   another process, [`keep`](Self::keep) it.
+///   another process, turn it [`into_token`](Self::into_token).
 #[must_use = "a guard that is dropped releases its lock at once"]
 pub struct Guard {
     claim: Arc<Claim>,
@@ -232,10 +232,10 @@ impl Guard {
     /// - [`Error::Lost`]: it is not held any more.
     /// - [`Error::Misuse`]: its owner has other guards of it, it is another process's to keep, or the nodes end it
     ///   with the session of this process. This guard is dropped.
-    pub fn keep(mut self) -> Result<TokenText, Error> {
+    pub fn into_token(mut self) -> Result<TokenText, Error> {
         let what = format!("the lock {} was to be kept for another process", self.claim.name);
         self.claim.core.settings.check_outlives(&what)?;
-        let token = self.claim.keep()?;
+        let token = Arc::clone(&self.claim).into_token()?;
         self.released = true;
         Ok(token.text())
     }

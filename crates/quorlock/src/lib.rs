@@ -44,7 +44,7 @@
 //! # }
 //! ```
 //!
-//! [`Locker::lock_many`] takes several locks, all or none. [`Guard::keep`] and [`Locker::resume`] hand a
+//! [`Locker::lock_many`] takes several locks, all or none. [`Guard::into_token`] and [`Locker::resume`] hand a
 //! lock to another process. Programs without async use [`blocking`].
 //!
 //! Which names to use, how to choose the TTL and what happens when nodes fail stands in the

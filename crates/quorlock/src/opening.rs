@@ -8,7 +8,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::Error;
-use crate::non_voting::WarnedNodes;
 use crate::core::{Core, Pending};
 use crate::drive::Settling;
 use crate::error::{NodeAnswer, NodeAnswers};
@@ -17,6 +16,7 @@ use crate::lease_clock::LeaseClock;
 use crate::line::Lines;
 use crate::locker::Locker;
 use crate::node::{Capabilities, Failure, FailureKind, Grant, Inbox, Node, Secrets, Setting};
+use crate::non_voting::WarnedNodes;
 use crate::waiters::Waiters;
 use crate::watchdog::Watchdog;
 use quorlock_protocol::{Drift, Quorum};

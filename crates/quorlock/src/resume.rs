@@ -11,7 +11,7 @@ use crate::locker::Locker;
 use crate::token::Token;
 
 impl Locker {
-    /// Goes on with a lock that another process, or another locker, has [kept](Guard::keep), with all
+    /// Goes on with a lock that another process, or another locker, has [kept](Guard::into_token), with all
     /// rights of its holder.
     ///
     /// The nodes are asked whether it is still held, and it is extended by this locker's TTL. From

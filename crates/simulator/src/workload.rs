@@ -453,7 +453,7 @@ impl User {
         }
         self.client.world.note_by(self.client.process, What::Closed { window });
         if let Some(guard) = Arc::into_inner(guard)
-            && let Ok(token) = guard.keep()
+            && let Ok(token) = guard.into_token()
         {
             self.board().keep(name, token.as_str().to_owned());
         }

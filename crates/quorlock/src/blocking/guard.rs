@@ -99,14 +99,14 @@ impl Guard {
         self.guard.token()
     }
 
-    /// Stops extending the lock without giving it back. See [`crate::Guard::keep`].
+    /// Stops extending the lock without giving it back. See [`crate::Guard::into_token`].
     ///
     /// # Errors
-    /// Those of [`crate::Guard::keep`].
-    pub fn keep(self) -> Result<TokenText, Error> {
+    /// Those of [`crate::Guard::into_token`].
+    pub fn into_token(self) -> Result<TokenText, Error> {
         let Self { presence, guard } = self;
         drop(presence);
-        guard.keep()
+        guard.into_token()
     }
 
     /// Gives the lock back on all nodes, and blocks until a majority has let go.

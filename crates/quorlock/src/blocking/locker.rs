@@ -71,7 +71,7 @@ impl Locker {
         block_on("Locker::force_release", self.0.force_release(seen))?
     }
 
-    /// Goes on with a lock that was [kept](Guard::keep). See [`crate::Locker::resume`].
+    /// Goes on with a lock that was [kept](Guard::into_token). See [`crate::Locker::resume`].
     ///
     /// # Errors
     /// Those of [`crate::Locker::resume`], and [`Error::Misuse`] in async code.

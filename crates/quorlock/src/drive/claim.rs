@@ -282,7 +282,7 @@ impl Claim {
     }
 
     /// Leaves it to whoever is told the token: the nodes keep it for the rest of its time.
-    pub(crate) fn keep(&self) -> Result<Token, Error> {
+    pub(crate) fn into_token(self: Arc<Self>) -> Result<Token, Error> {
         if let LeaseState::Lost(reason) = self.with_lease(Lease::state) {
             return Err(Error::Lost { name: self.name.clone(), reason: reason.into() });
         }

@@ -31,8 +31,8 @@ pub struct Capabilities {
     /// Whether a lease also ends when the *time of day* has advanced by its validity, as it does on a
     /// node that compares clients' times of day. The time since the machine started always ends it.
     pub by_wall_clock: bool,
-    /// Whether its numbers follow the time of day of all clients, so that one which is more than a day ahead of
-    /// it is a [failure](super::FailureKind::Number) of the node. Not so where one machine has the only clock: numbers
+    /// Whether its fences follow the time of day of all clients, so that one which is more than a day ahead of
+    /// it is a [failure](super::FailureKind::Fence) of the node. Not so where one machine has the only clock: fences
     /// stay ahead of it when it is set back.
     pub fences_by_clock: bool,
     /// The TTLs that it can keep. A lock with another one is refused.

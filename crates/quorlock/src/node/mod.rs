@@ -83,7 +83,7 @@ pub trait Node: Send + Sync + fmt::Debug {
     /// Takes a call in.
     fn submit(&self, call: Call);
 
-    /// Says where to send word of grants to tickets of `client`, as the node with the number
+    /// Says where to send word of grants to tickets of `client`, as the node with the index
     /// `node`. The latest call counts. A node that cannot send any answers [`Verb::Wait`] accordingly.
     fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>);
 }

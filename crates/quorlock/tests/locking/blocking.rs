@@ -192,7 +192,7 @@ fn a_lock_is_kept_gone_on_with_listed_and_taken_away() {
     let locker = memory();
     let guard = locker.lock("x").note("Anna").fixed().acquire().expect("free");
     let told = told_of(&guard);
-    let token = guard.keep().expect("held");
+    let token = guard.into_token().expect("held");
     assert!(told.recv_timeout(DEADLINE).is_err(), "to keep it is no loss");
     let guard = locker.resume("x", token).expect("kept");
     assert!(guard.is_held());

@@ -205,7 +205,7 @@ async fn a_lock_that_was_handed_over_is_still_shared() {
         let owner = maker.new_owner();
         let outer = maker.lock("x").owner(&owner).await.expect("free");
         let inner = takes_part(&other, &owner).await;
-        let resumed = third.resume("x", outer.keep().expect("a token")).await.expect("held");
+        let resumed = third.resume("x", outer.into_token().expect("a token")).await.expect("held");
         assert!(resumed.release().await.expect("released").is_still_held(), "{}", place.name());
         assert!(is_taken(&stranger).await, "{}: two holders", place.name());
         assert!(inner.release().await.expect("released").is_freed(), "{}", place.name());

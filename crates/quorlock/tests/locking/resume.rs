@@ -31,7 +31,7 @@ async fn a_kept_lock_is_neither_extended_nor_released_and_ends_with_its_time() {
     let (locker, other) = (world.locker().await, world.locker().await);
     let guard = locker.lock("x").await.expect("free");
     let lost = guard.lost();
-    let token = guard.keep().expect("held");
+    let token = guard.into_token().expect("held");
     assert_eq!(format!("{token:?}"), "TokenText(secret)");
     assert!(token.as_str().starts_with("ql:"));
     let told = tokio::time::timeout(TTL / 2, lost).await.expect("whoever watches is told");
@@ -52,7 +52,7 @@ async fn those_of_the_process_who_wait_go_on_waiting() {
     let guard = locker.lock("x").await.expect("free");
     let waiter = tokio::spawn(locker.lock("x").into_future());
     world.time.pass(Duration::from_secs(1)).await;
-    let token = guard.keep().expect("held");
+    let token = guard.into_token().expect("held");
     world.time.pass(Duration::from_secs(1)).await;
     assert!(!waiter.is_finished());
     let guard = locker.resume("x", token).await.expect("still held");
@@ -67,7 +67,7 @@ async fn those_of_the_process_who_wait_go_on_waiting() {
 async fn a_resumed_lock_is_extended_and_released_like_any_other() {
     let world = StillWorld::new();
     let (first, second) = (world.locker().await, world.locker().await);
-    let token = first.lock("x").fixed().await.expect("free").keep().expect("held");
+    let token = first.lock("x").fixed().await.expect("free").into_token().expect("held");
     world.time.pass(TTL / 2).await;
     let guard = second.resume("x", token).await.expect("still held");
     assert!(guard.remaining() > TTL * 3 / 4, "{:?}", guard.remaining());
@@ -99,7 +99,7 @@ async fn whoever_was_told_the_token_can_release_the_lock_and_nobody_sees_it() {
 async fn what_cannot_be_known_is_left_as_it_is() {
     let world = StillWorld::new();
     let (first, second) = (world.locker().await, world.locker().await);
-    let token = first.lock("x").fixed().await.expect("free").keep().expect("held");
+    let token = first.lock("x").fixed().await.expect("free").into_token().expect("held");
     for node in &world.nodes[..2] {
         node.hang(true);
     }
@@ -132,14 +132,14 @@ async fn a_guard_that_is_not_alone_cannot_be_kept() {
     let me = locker.new_owner();
     let one = locker.lock("x").owner(&me).await.expect("free");
     let two = locker.lock("x").owner(&me).await.expect("mine");
-    let error = two.keep().expect_err("the owner has another guard");
+    let error = two.into_token().expect_err("the owner has another guard");
     assert!(error.to_string().contains("release those first"), "{error}");
     let me_elsewhere = Owner::from_id(&me.id()).expect("an id");
     let borrowed = other.lock("x").owner(&me_elsewhere).await.expect("the same owner");
-    let error = borrowed.keep().expect_err("another process has taken it");
+    let error = borrowed.into_token().expect_err("another process has taken it");
     assert!(error.to_string().contains("keep it there"), "{error}");
     assert!(one.is_held());
-    let token = one.keep().expect("alone now");
+    let token = one.into_token().expect("alone now");
     other.resume("x", token).await.expect("kept").release().await.expect("released");
 }
 
@@ -231,7 +231,7 @@ async fn a_note_goes_on_with_its_lock() {
     let (first, second) = (world.locker().await, world.locker().await);
     let guard = first.lock("x").note("Anna").fixed().await.expect("free");
     let since = first.inspect("x").await.expect("a status").note().expect("a note").since;
-    let token = guard.keep().expect("held");
+    let token = guard.into_token().expect("held");
     world.time.pass(TTL / 2).await;
     let guard = second.resume("x", token).await.expect("kept");
     world.time.pass(10 * TTL).await;
@@ -252,7 +252,7 @@ async fn what_cannot_work_is_refused_and_says_why() {
     let error = locker.resume("x", secret).await.expect_err("no token").to_string();
     assert!(!error.contains(secret) && error.contains("19 bytes"), "{error}");
     let guard = locker.lock("x").await.expect("free");
-    let token = guard.keep().expect("held");
+    let token = guard.into_token().expect("held");
     locker.shutdown().await;
     let closed = locker.resume("x", token).await.expect_err("shut down");
     assert!(matches!(closed, Error::Misuse { .. }), "{closed}");
@@ -262,7 +262,7 @@ async fn what_cannot_work_is_refused_and_says_why() {
 async fn a_lock_goes_from_process_to_process_on_real_servers() {
     let servers = servers(3);
     let (first, second) = (locker(&servers).await, locker(&servers).await);
-    let token = first.lock("x").note("Anna").await.expect("free").keep().expect("held");
+    let token = first.lock("x").note("Anna").await.expect("free").into_token().expect("held");
     first.shutdown().await;
     drop(first);
     for server in &servers {
@@ -291,7 +291,7 @@ async fn a_lock_goes_from_process_to_process_on_real_servers() {
 async fn a_token_of_somebody_else_changes_nothing() {
     let servers = servers(3);
     let (first, second) = (locker(&servers).await, locker(&servers).await);
-    let other = first.lock("other").await.expect("free").keep().expect("held");
+    let other = first.lock("other").await.expect("free").into_token().expect("held");
     let guard = first.lock("x").await.expect("free");
     for server in &servers {
         eventually("all have it", async || key(server, "x") != Reply::Bulk(None)).await;

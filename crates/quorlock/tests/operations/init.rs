@@ -125,7 +125,7 @@ async fn a_lock_on_any_of_them_keeps_all_from_being_marked() {
     let locker = builder(&servers).connect().await.expect("three nodes");
     let guard = locker.try_lock("held").await.expect("no quarantine");
     // Nobody is there to take the server back.
-    let token = guard.keep().expect("held");
+    let token = guard.into_token().expect("held");
     drop(locker);
     servers[1].restart();
     let nodes = init(&servers, false).await;

@@ -48,7 +48,7 @@ async fn one_that_waited_for_a_server_that_stood_still_leaves_nothing_behind() {
         let before = scripts_run(&world.servers[1]);
         world.servers[1].pause();
         let guard = first.try_lock(NAME).fixed().await.expect("two of three");
-        guard.keep().expect("held");
+        guard.into_token().expect("held");
         world.pass(2 * TTL);
         world.servers[1].resume();
         eventually("it was looked at", async || scripts_run(&world.servers[1]) > before).await;

@@ -164,7 +164,7 @@ async fn a_holder_goes_on_without_the_server_that_has_it() {
             assert_eq!(failure.kind(), FailureKind::Fence, "{failure}");
             assert_eq!(status.fence().map(|number| number < now_us() + DAY_US), Some(true));
             let fence = guard.fence();
-            let token = guard.keep().expect("a token");
+            let token = guard.into_token().expect("a token");
             let resumed = second.resume(NAME, token).await.expect("two of three");
             assert!((fence..now_us() + DAY_US).contains(&resumed.fence()), "{}", resumed.fence());
             resumed.release().await.expect("released");

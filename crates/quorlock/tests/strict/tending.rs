@@ -63,7 +63,7 @@ async fn names_that_nobody_has_used_for_a_day_go_and_no_others() {
     world.all_reached_by(&locker).await;
     taken_and_released(&locker, "freed").await;
     // As if its holder had crashed.
-    locker.try_lock("left").await.expect("free").keep().expect("a token");
+    locker.try_lock("left").await.expect("free").into_token().expect("a token");
     for name in ["freed", "left"] {
         on_all(&world, name).await;
     }

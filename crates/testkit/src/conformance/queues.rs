@@ -65,7 +65,10 @@ pub async fn waiting_for_a_taken_name_tells_who_has_it(backend: &impl Backend) {
     assert!(holder.acquire(&node, LONG / 2).is_done().await);
     let waiter = client.waiter("taken", 1);
     let queued = waiter.wait(New(NUMBER), LONG).queued().await;
-    assert_eq!((queued.ticket_no, queued.will_notify), (NUMBER, client.node().capabilities().queues));
+    assert_eq!(
+        (queued.ticket_no, queued.will_notify),
+        (NUMBER, client.node().capabilities().queues)
+    );
     let record = queued.record.expect("a holder");
     assert_eq!(record.token, Some(holder.token()));
     assert_eq!(Some(record.holder), waiter.seen().await.map(|record| record.holder));

@@ -100,7 +100,7 @@ async fn a_lock_that_was_kept_lasts_under_another_boot_id() {
     let locker = locker.connect_limit(LONG).connect().await.unwrap();
     let guard = locker.lock("a").await.unwrap();
     let fence = guard.fence();
-    guard.keep().unwrap();
+    guard.into_token().unwrap();
     drop(locker);
     eventually("the file is closed", || !place.is_open_here());
     let Some(mut child) = start_under_another_boot_id("sqlite::boot::wants_it_too", &place) else {

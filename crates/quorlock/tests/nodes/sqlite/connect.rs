@@ -107,7 +107,7 @@ async fn a_file_of_another_boot_is_made_anew() {
     for damage in [None, Some("lock"), Some("ticket"), Some("boot")] {
         let place = Place::new();
         let before = place.locker().await;
-        before.lock("a").await.unwrap().keep().unwrap();
+        before.lock("a").await.unwrap().into_token().unwrap();
         drop(before);
         eventually("the file is closed", || !place.is_open_here());
         place.restart();
