@@ -13,7 +13,7 @@ use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Request, Round, Verb};
 use crate::token::Token;
 use crate::wish::Wish;
-use quorlock_protocol::{Acquire, AcquireOutcome, Backing, Defeat, Moment, Number, Proposal, Vote};
+use quorlock_protocol::{Acquire, AcquireOutcome, Defeat, Moment, Number, Proposal, Vote};
 
 /// One attempt, from the first byte sent to the claim that comes of it.
 ///
@@ -213,9 +213,7 @@ impl AcquireRound {
         let abstaining = self.core.abstaining(state.said.failures());
         drop(state);
         abstaining.tell(&self.core);
-        let (on, sure) = (tally.may_have_run(), tally.yes());
-        let backing = Backing { sure, perhaps: on.without(sure) };
-        let origin = Origin::Asked { on, backing };
+        let origin = Origin::Asked { on: tally.may_have_run(), backing: tally.yes() };
         let won = Won { origin, valid_until, number, turns: self.turns };
         Claim::new(&self.core, self.name.clone(), self.token, self.wish, won)
     }

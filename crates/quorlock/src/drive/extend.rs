@@ -145,10 +145,8 @@ impl Round for ExtendRound {
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
         let answer = self.claim.core.heard(node, self.from.stamp.wall_us, answer);
-        match answer {
-            Answer::Granted { number } => locked(&self.state).numbers.take(number),
-            Answer::Refused => self.claim.refused_by(node),
-            _ => {}
+        if let Answer::Granted { number } = answer {
+            locked(&self.state).numbers.take(number);
         }
         self.vote(node, |said| said.hear(node, answer));
     }
