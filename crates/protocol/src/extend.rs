@@ -1,6 +1,6 @@
 //! The round that makes a lease last longer.
 
-use crate::{Backing, Moment, NodeSet, Quorum, Tally, Terms, Vote};
+use crate::{Moment, NodeSet, Quorum, Tally, Terms, Vote};
 
 /// One attempt to extend a lease on all nodes.
 ///
@@ -14,10 +14,13 @@ use crate::{Backing, Moment, NodeSet, Quorum, Tally, Terms, Vote};
 /// with the token. From then on others may have had the lock, on that node and on those that are won back. So a node
 /// that is won back counts only once all those have spoken that the lease stands on, and none of them has
 /// said no. If one has, and too few are left of those that have had the record all the time, the lease is lost.
+///
+/// A node that was not heard when the lock was won may have had the record all the time as well. Nobody knows: it counts
+/// like one that is won back.
 #[derive(Debug, Clone)]
 pub struct Extend {
     tally: Tally,
-    backing: Backing,
+    backing: NodeSet,
     old_deadline: Moment,
     new_deadline: Moment,
     outcome: Option<ExtendOutcome>,
@@ -44,14 +47,15 @@ pub enum ExtendOutcome {
 
 impl Extend {
     /// An extension whose first byte left after `sent`, of a lease that is valid until
-    /// `old_deadline` and stands on `backing`.
+    /// `old_deadline` and stands on `backing`: those have given their word that they have the record for as long.
+    /// None at all if nothing is known of the lease.
     #[must_use]
     pub fn new(
         quorum: Quorum,
         terms: &Terms,
         sent: Moment,
         old_deadline: Moment,
-        backing: Backing,
+        backing: NodeSet,
     ) -> Self {
         Self {
             tally: Tally::new(quorum),
@@ -64,7 +68,7 @@ impl Extend {
 
     /// More nodes have been heard that the lease stands on.
     pub const fn stands_on(&mut self, nodes: NodeSet) {
-        self.backing.sure = self.backing.sure.union(nodes);
+        self.backing = self.backing.union(nodes);
     }
 
     /// Another extension of the same lease was confirmed in the meantime: what counts for this one
@@ -104,17 +108,16 @@ impl Extend {
     fn counted(&self) -> NodeSet {
         let heard = self.tally.heard().without(self.tally.no());
         let yes = self.tally.yes();
-        let won_back = yes.without(self.backing.all());
-        if self.backing.sure.without(heard).is_empty() { yes } else { yes.without(won_back) }
+        let won_back = yes.without(self.backing);
+        if self.backing.without(heard).is_empty() { yes } else { yes.without(won_back) }
     }
 
     /// Whether so many nodes say that the record is not ours that it cannot be extended any more.
     #[must_use]
     pub const fn is_refused(&self) -> bool {
         let (enough, no) = (self.tally.quorum().enough(), self.tally.no());
-        let Backing { sure, .. } = self.backing;
-        let taken_away = sure.without(no).len() < sure.len();
-        no.len() >= enough || taken_away && self.backing.all().without(no).len() < enough
+        let left = self.backing.without(no).len();
+        no.len() >= enough || left < self.backing.len() && left < enough
     }
 
     /// How it ended, if it has.

@@ -12,7 +12,7 @@
 //!  Terms  ── how long a lease may be believed      Lease ── Held, Renewed, Unknown, Lost
 //!  Caps   ── how much of it one holder may have    Upkeep ── when to extend it, when to tell
 //!  LeaseClock ─ the time that leases are counted by, where two clocks decide
-//!  Untimely ─ late, or a clock that is off?         Backing, Restore ─ where it stands, and may be won back
+//!  Untimely ─ late, or a clock that is off?         Restore ─ where it may be won back
 //!  Queueing ─ in the queues of all nodes, until a majority grants it
 //!  Patience ─ how long a node may be silent     Window ─ how many calls may be on their way to it
 //!  Turns ─ how often it changes hands without them      Backoff ─ how long to wait before a retry
@@ -29,7 +29,6 @@
 extern crate alloc;
 
 mod acquire;
-mod backing;
 mod backoff;
 mod caps;
 mod confirm;
@@ -54,7 +53,6 @@ mod upkeep;
 mod window;
 
 pub use acquire::{Acquire, AcquireOutcome, Defeat};
-pub use backing::Backing;
 pub use backoff::{Backoff, rest_in_quarantine};
 pub use caps::{Cap, Caps};
 pub use confirm::Confirm;

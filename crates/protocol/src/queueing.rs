@@ -6,7 +6,7 @@ use core::num::NonZero;
 use core::time::Duration;
 
 use crate::node_standing::{Micros, NodeStanding, Notes};
-use crate::{Backing, Fences, HolderFence, MAX_NODES, Moment, NodeSet, Quorum, Terms};
+use crate::{Fences, HolderFence, MAX_NODES, Moment, NodeSet, Quorum, Terms};
 
 /// A node forgets a queue that nobody has asked after for three leases, or three seconds. Whoever
 /// waits for longer asks again in time, though nothing else is to be expected.
@@ -431,16 +431,15 @@ impl Queueing {
     /// The nodes on whose grants a lock is won that lasts for as long as `step` said. Others may have granted it for a
     /// shorter time.
     #[must_use]
-    pub fn backing(&self) -> Backing {
-        let Some(since) = self.majority_since() else { return Backing::default() };
+    pub fn backing(&self) -> NodeSet {
+        let Some(since) = self.majority_since() else { return NodeSet::EMPTY };
         let mut sure = NodeSet::EMPTY;
         for node in 0..self.nodes.len() {
             if self.grant(node).is_some_and(|grant| grant.since >= since) {
                 sure.insert(node);
             }
         }
-        let perhaps = self.granted_nodes().without(sure);
-        Backing { sure, perhaps }
+        sure
     }
 
     fn holder_fence(&self) -> HolderFence {

@@ -1,6 +1,6 @@
 //! Where an extension may store a record that is not there.
 
-use crate::{Backing, Quorum};
+use crate::{NodeSet, Quorum};
 
 /// What an extension may do on a node that has no record of its lock, each with the last number of the
 /// holder: the node stands at that or above then.
@@ -21,8 +21,8 @@ pub enum Restore {
 
 impl Restore {
     /// What is allowed on `node` to the holder of a lease that stands on `backing` and has not ended, with `last` as
-    /// its last number. Where it may stand as well, nothing is won back: nobody could tell a node that never had it from
-    /// one that it was [taken away](crate::Extend) from.
+    /// its last number. A node that was not heard when the lock was won is won back as well. If it was
+    /// [taken away](crate::Extend) there, a node of `backing` knows of it too.
     ///
     /// # Why no other can have been there in between
     ///
@@ -34,13 +34,11 @@ impl Restore {
     /// The number there may be above this holder's: of somebody who tried in vain. It stays, so that whoever comes
     /// next has a higher one than both.
     #[must_use]
-    pub const fn on(node: usize, backing: Backing, quorum: Quorum, last: u64) -> Self {
-        if backing.sure.len() < quorum.enough() {
+    pub const fn on(node: usize, backing: NodeSet, quorum: Quorum, last: u64) -> Self {
+        if backing.len() < quorum.enough() {
             Self::Never
-        } else if backing.sure.contains(node) {
+        } else if backing.contains(node) {
             Self::Heal(last)
-        } else if backing.perhaps.contains(node) {
-            Self::Never
         } else {
             Self::WinBack(last)
         }
@@ -51,7 +49,6 @@ impl Restore {
 mod tests {
     use super::Restore::{Heal, Never, WinBack};
     use super::*;
-    use crate::NodeSet;
 
     fn of(nodes: &[usize]) -> NodeSet {
         let mut set = NodeSet::EMPTY;
@@ -62,12 +59,7 @@ mod tests {
     #[test]
     fn only_nodes_beside_a_majority_are_won_back() {
         let three = Quorum::of(3).unwrap();
-        let on = |sure: &[usize]| {
-            [0, 1, 2].map(|node| Restore::on(node, Backing::of(of(sure)), three, 7))
-        };
-        let backing = Backing { sure: of(&[0, 2]), perhaps: of(&[1]) };
-        assert_eq!(Restore::on(1, backing, three, 7), Never, "it may have it");
-        assert_eq!(Restore::on(1, Backing::unknown(three), three, 7), Never);
+        let on = |sure: &[usize]| [0, 1, 2].map(|node| Restore::on(node, of(sure), three, 7));
         assert_eq!(on(&[0, 1, 2]), [Heal(7), Heal(7), Heal(7)]);
         assert_eq!(on(&[0, 2]), [Heal(7), WinBack(7), Heal(7)]);
         assert_eq!(on(&[1]), [Never, Never, Never], "that is no majority");
@@ -78,10 +70,10 @@ mod tests {
     #[test]
     fn a_single_node_is_never_won_back() {
         for backing in [of(&[]), of(&[0])] {
-            assert!(!matches!(Restore::on(0, Backing::of(backing), Quorum::ONE, 7), WinBack(_)));
+            assert!(!matches!(Restore::on(0, backing, Quorum::ONE, 7), WinBack(_)));
         }
         // Two nodes are both needed.
         let two = Quorum::of(2).unwrap();
-        assert_eq!(Restore::on(1, Backing::of(of(&[0])), two, 7), Never);
+        assert_eq!(Restore::on(1, of(&[0]), two, 7), Never);
     }
 }

@@ -263,10 +263,18 @@ enum Stage {
     /// In front with the lock, whose fence is not sure yet.
     Confirming(Arc<ConfirmRound>),
     /// Not in line any more, looking who holds it for the error message.
-    GivingUp(Arc<InspectRound>, Defeated),
+    GivingUp(Arc<InspectRound>, Box<GivenUp>),
     /// Not in line, until votes may be had that were missing.
     WithoutVotes(BoxFuture<'static, ()>),
     Over,
+}
+
+/// How things stood at the moment of giving up.
+struct GivenUp {
+    defeated: Defeated,
+    /// What the nodes had said to whoever stood in their queues for this process. It may be gone when the look at them
+    /// is over.
+    before_us: Option<Defeated>,
 }
 
 impl Locking {
@@ -333,18 +341,27 @@ impl Locking {
     /// Leaves the line, and finds out what to tell the caller. That takes a look at the nodes, but
     /// not at those that do not answer.
     fn give_up(&mut self, defeated: Defeated) -> Option<Poll<Result<Guard, Error>>> {
+        let is_taken = matches!(defeated.defeat, Defeat::Taken | Defeat::Split);
+        let before_us = if is_taken { self.before_us() } else { None };
         self.leave();
         let name = match &self.lock.name {
             Ok(name) => name,
             Err(error) => return Some(Poll::Ready(Err(Error::clone(error)))),
         };
-        if matches!(defeated.defeat, Defeat::Taken | Defeat::Split) {
+        if is_taken {
             let look = InspectRound::start(&self.lock.core, name.clone());
-            self.stage = Stage::GivingUp(look, defeated);
+            self.stage = Stage::GivingUp(look, Box::new(GivenUp { defeated, before_us }));
             return None;
         }
-        let error = self.error(name, defeated, None);
+        let error = self.error(name, GivenUp { defeated, before_us }, None);
         self.fail(error)
+    }
+
+    /// What the nodes have said to whoever stands in their queues for this process, if nobody of it holds the lock.
+    fn before_us(&self) -> Option<Defeated> {
+        let (core, name) = (&self.lock.core, self.lock.name.as_ref().ok()?);
+        let waiting = (!core.is_held_here(name)).then(|| core.waiters.of(name)).flatten()?;
+        Some(waiting.defeated())
     }
 
     /// Ends with an error, unless votes are missing that are to be waited for.
@@ -443,15 +460,15 @@ impl Locking {
         }
     }
 
-    fn error(&self, name: &Name, defeated: Defeated, status: Option<&Status>) -> Error {
+    fn error(&self, name: &Name, given_up: GivenUp, status: Option<&Status>) -> Error {
         let seen = status.map_or(&[][..], |status| &status.nodes).iter();
         let seen = seen.filter_map(|node| Some((&node.node, node.record.as_ref().err()?)));
-        let said = defeated.answers.0.iter();
+        let said = given_up.defeated.answers.0.iter();
         let said = said.filter_map(|answer| Some((&answer.node, answer.failure.as_ref()?)));
         if let Some(error) = self.hopeless(seen).or_else(|| self.hopeless(said)) {
             return error;
         }
-        let last = self.explain(name, defeated, status);
+        let last = self.explain(name, given_up, status);
         let over = self.lock.waits() && self.patience().is_some_and(|left| left.is_zero());
         if !over {
             return last;
@@ -460,12 +477,13 @@ impl Locking {
         Error::TimedOut { name: name.clone(), waited, last: Box::new(last) }
     }
 
-    fn explain(&self, name: &Name, defeated: Defeated, status: Option<&Status>) -> Error {
+    fn explain(&self, name: &Name, given_up: GivenUp, status: Option<&Status>) -> Error {
+        let GivenUp { defeated, before_us } = given_up;
         match defeated.defeat {
             Defeat::Taken | Defeat::Split => {
                 // What the nodes said of the lock when the waiting began may be long ago; and who is in line
                 // before us in this process need not have it.
-                let missing = status.and_then(|status| self.nobody_can(name, status));
+                let missing = status.and_then(|status| self.nobody_can(name, status, before_us));
                 missing.unwrap_or_else(|| Error::Taken {
                     name: name.clone(),
                     holder: status.and_then(Status::holder),
@@ -480,8 +498,13 @@ impl Locking {
     }
 
     /// Why nobody can have the lock at present, if nobody holds it as far as is known: by what the nodes have said to
-    /// whoever stands in their queues for this process, or by a look at them.
-    fn nobody_can(&self, name: &Name, status: &Status) -> Option<Error> {
+    /// whoever stands in their queues for this process, or stood there before us, or by a look at them.
+    fn nobody_can(
+        &self,
+        name: &Name,
+        status: &Status,
+        before_us: Option<Defeated>,
+    ) -> Option<Error> {
         let core = &self.lock.core;
         if status.holder().is_some() || core.is_held_here(name) {
             return None;
@@ -490,7 +513,7 @@ impl Locking {
         if let Some(too_few) = status.too_few() {
             return Some(too_few);
         }
-        let before_us = core.waiters.of(name).map(|wait| wait.defeated());
+        let before_us = self.before_us().or(before_us);
         let without_votes = |it: &Defeated| {
             it.defeat == Defeat::Unreachable && it.answers.0.len() >= core.quorum.too_many()
         };
@@ -653,10 +676,10 @@ impl Locking {
             }
             Stage::GivingUp(look, _) => {
                 let Poll::Ready(status) = look.poll(cx) else { return Some(Poll::Pending) };
-                if let Stage::GivingUp(_, defeated) =
+                if let Stage::GivingUp(_, given_up) =
                     std::mem::replace(&mut self.stage, Stage::Over)
                 {
-                    let error = self.error(name, defeated, Some(&status));
+                    let error = self.error(name, *given_up, Some(&status));
                     return self.fail(error);
                 }
             }

@@ -14,8 +14,8 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use quorlock_protocol::{
-    Acquire, AcquireOutcome, Backing, Drift, Extend, ExtendOutcome, Lease, LeaseState, Moment,
-    NodeSet, QueuePlace, Queueing, Quorum, Step, Terms, Vote,
+    Acquire, AcquireOutcome, Drift, Extend, ExtendOutcome, Lease, LeaseState, Moment, NodeSet,
+    QueuePlace, Queueing, Quorum, Step, Terms, Vote,
 };
 
 use crate::node::{Answer, Node, Number, Place, Token, Verb, Word};
@@ -676,8 +676,10 @@ impl World {
         if *mine != token || matches!(lease.state(now), LeaseState::Lost(_)) {
             return;
         }
-        let backing = Backing::unknown(self.quorum);
-        rounds.push((now, Extend::new(self.quorum, &TERMS, now, lease.valid_until(), backing)));
+        rounds.push((
+            now,
+            Extend::new(self.quorum, &TERMS, now, lease.valid_until(), NodeSet::EMPTY),
+        ));
         for node in 0..self.nodes.len() {
             self.submit(client, node, token, Verb::Extend { ttl: TTL }, now);
         }

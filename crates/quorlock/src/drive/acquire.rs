@@ -13,9 +13,7 @@ use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Request, Round, Verb};
 use crate::token::Token;
-use quorlock_protocol::{
-    Acquire, AcquireOutcome, Backing, Defeat, HolderFence, Moment, Proposal, Vote,
-};
+use quorlock_protocol::{Acquire, AcquireOutcome, Defeat, HolderFence, Moment, Proposal, Vote};
 
 /// One attempt, from the first byte sent to the claim that comes of it.
 ///
@@ -223,9 +221,7 @@ impl AcquireRound {
         let non_voting = self.core.non_voting(state.refusals.failures());
         drop(state);
         non_voting.log(&self.core);
-        let (on, sure) = (tally.may_have_run(), tally.yes());
-        let backing = Backing { sure, perhaps: on.without(sure) };
-        let origin = Origin::Asked { on, backing };
+        let origin = Origin::Asked { on: tally.may_have_run(), backing: tally.yes() };
         let won = Won { origin, valid_until, fence, turns: self.turns };
         Claim::new(&self.core, self.name.clone(), self.token, self.options, won)
     }

@@ -22,8 +22,7 @@ use crate::note::Note;
 use crate::token::Token;
 use crate::watchdog::{Alarm, WheelSlot};
 use quorlock_protocol::{
-    Backing, Caps, Duty, ExtendOutcome, HolderFence, Lease, LeaseState, Moment, NodeSet, Turns,
-    Vote,
+    Caps, Duty, ExtendOutcome, HolderFence, Lease, LeaseState, Moment, NodeSet, Turns, Vote,
 };
 
 /// One token's claim on one name, from the majority that granted it to its release.
@@ -53,8 +52,8 @@ struct State {
     lease: Lease,
     /// The nodes on which a record or a ticket of it can be, now or later.
     on: NodeSet,
-    /// The nodes that the present end of the lease stands on.
-    backing: Backing,
+    /// The nodes that the present end of the lease stands on: they have given their word. None if nothing is known of it.
+    backing: NodeSet,
     /// Their word was given to the extension that was sent then; at the beginning of the clock there was none.
     backed: Moment,
     /// The fence of the present holder.
@@ -100,7 +99,7 @@ pub(crate) struct Extending {
     pub(crate) since: Moment,
     /// When the present lease ends, and what that stands on.
     pub(crate) deadline: Moment,
-    pub(crate) backing: Backing,
+    pub(crate) backing: NodeSet,
     /// Since the extension that was sent then; the beginning of the clock if there was none.
     pub(crate) backed: Moment,
 }
@@ -113,7 +112,7 @@ pub(crate) enum Origin {
         /// A record of it can be on these.
         on: NodeSet,
         /// It stands on these.
-        backing: Backing,
+        backing: NodeSet,
     },
     /// In the queues of the nodes.
     Queued {
@@ -122,7 +121,7 @@ pub(crate) enum Origin {
         /// For how many TTLs tickets of it may be left.
         expires_after_ttls: u8,
         /// It stands on these.
-        backing: Backing,
+        backing: NodeSet,
     },
     /// By another process, for the same owner.
     Borrowed,
@@ -169,13 +168,13 @@ impl Claim {
             Origin::Queued { others, expires_after_ttls, backing } => {
                 (all, expires_after_ttls, others, backing)
             }
-            Origin::Borrowed => (all, 1, false, Backing::unknown(core.quorum)),
+            Origin::Borrowed => (all, 1, false, NodeSet::EMPTY),
             // Who took it may have used another TTL.
             Origin::Resumed => {
                 let ttls = core.settings.max_ttl.as_nanos().div_ceil(ttl.as_nanos().max(1));
                 let expires_after_ttls =
                     u8::try_from(ttls).unwrap_or(u8::MAX).max(RESUMED_EXPIRES_AFTER_TTLS);
-                (all, expires_after_ttls, false, Backing::unknown(core.quorum))
+                (all, expires_after_ttls, false, NodeSet::EMPTY)
             }
         };
         let borrowed = matches!(origin, Origin::Borrowed);
@@ -410,7 +409,7 @@ impl Claim {
 
     /// The nodes whose word the present end of the lease stands on.
     pub(crate) fn backing(&self) -> NodeSet {
-        locked(&self.state).backing.sure
+        locked(&self.state).backing
     }
 
     /// The fence that a majority of the nodes has to confirm before it may be used.
@@ -491,7 +490,7 @@ impl Claim {
     /// When it ends, and which nodes are known by now to have it since the extension that was sent then.
     pub(crate) fn stands(&self, backed: Moment) -> (Moment, NodeSet) {
         let state = locked(&self.state);
-        let sure = if state.backed == backed { state.backing.sure } else { NodeSet::EMPTY };
+        let sure = if state.backed == backed { state.backing } else { NodeSet::EMPTY };
         (state.lease.valid_until(), sure)
     }
 
@@ -509,9 +508,9 @@ impl Claim {
             state.lease.extended(outcome, now);
             // Of one from elsewhere nothing was known before, and a coarse clock may not have gone on since.
             let first =
-                matches!(outcome, ExtendOutcome::Renewed { .. }) && state.backing.sure.is_empty();
+                matches!(outcome, ExtendOutcome::Renewed { .. }) && state.backing.is_empty();
             if state.lease.valid_until() > ended || first {
-                (state.backing, state.backed) = (Backing::of(backing), sent);
+                (state.backing, state.backed) = (backing, sent);
             }
             match state.lease.state(now) {
                 LeaseState::Lost(_) => state.loss().cloned(),
@@ -549,23 +548,16 @@ impl Claim {
     pub(crate) fn backed(&self, sent: Moment, backing: NodeSet) {
         let mut state = locked(&self.state);
         if state.backed == sent {
-            state.backing.sure = state.backing.sure.union(backing);
+            state.backing = state.backing.union(backing);
         }
     }
 
     /// One more node has answered the request by which it was won.
     pub(crate) fn heard_late(&self, node: usize, vote: Vote) {
         let mut state = locked(&self.state);
-        match vote {
-            Vote::Yes if state.backed == Moment::default() => state.backing.sure.insert(node),
-            Vote::No | Vote::Apart | Vote::NotSent => state.backing.perhaps.remove(node),
-            Vote::Yes | Vote::Silent | Vote::Unknown => {}
+        if vote == Vote::Yes && state.backed == Moment::default() {
+            state.backing.insert(node);
         }
-    }
-
-    /// A node that may have had a record of it has none.
-    pub(crate) fn refused_by(&self, node: usize) {
-        locked(&self.state).backing.perhaps.remove(node);
     }
 
     /// Extends it for the watchdog, and sends the release that came in between after it.

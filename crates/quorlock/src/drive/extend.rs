@@ -145,10 +145,8 @@ impl Round for ExtendRound {
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
         let answer = self.claim.core.heard(node, self.from.stamp.wall_us, answer);
-        match answer {
-            Answer::Granted { fence } => locked(&self.state).fences.record(fence),
-            Answer::Refused => self.claim.refused_by(node),
-            _ => {}
+        if let Answer::Granted { fence } = answer {
+            locked(&self.state).fences.record(fence);
         }
         self.vote(node, |refusals| refusals.record(node, answer));
     }

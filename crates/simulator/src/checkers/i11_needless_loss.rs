@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::windows::{Window, windows};
 use super::{Invariant, Time, Violation};
-use crate::trace::{Executed, Reply, Trace, VerbKind, What};
+use crate::trace::{Executed, Opened, Reply, Trace, VerbKind, What};
 use crate::world::WALL_START;
 use crate::{Dialect, Setup};
 
@@ -50,16 +50,21 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
         (!released && !is_disturbed(trace, opened.process, from, ended)).then_some((window, ended))
     });
     let needless = lost.filter_map(|(window, ended)| {
-        let its = extensions.iter().filter(|it| {
-            let Executed { process, name, sent, .. } = it.executed;
-            (process, name) == (window.opened.process, window.opened.name)
-                && sent >= window.from
-                && sent < ended
-        });
-        let its: Vec<_> = its.copied().collect();
+        let Opened { process, name, .. } = window.opened;
+        let of_it = |it: &&Extension| (it.executed.process, it.executed.name) == (process, name);
+        let its: Vec<_> = extensions.iter().filter(of_it).copied().collect();
+        let (before, its): (Vec<_>, Vec<_>) = its
+            .into_iter()
+            .filter(|it| it.executed.sent < ended)
+            .partition(|it| it.executed.sent < window.from);
         let lead = setup.loss_lead().as_nanos() as u64;
         let text = if ended + lead + SLACK < window.last {
-            too_early(setup, &its, window.opened.process, ended)
+            let inherited = before.into_iter().filter(|it| {
+                (window.from..=ended).contains(&it.heard)
+                    && !is_released(trace, it.executed.token, window.from)
+            });
+            let its: Vec<_> = inherited.chain(its).collect();
+            too_early(setup, &its, process, ended)
         } else {
             could_be_kept(setup, &its, &window, ended)
         };
@@ -110,6 +115,17 @@ fn too_early(setup: &Setup, its: &[Extension], process: u8, ended: u64) -> Optio
     let cause = |it: &Extension| it.executed.reply == Reply::Refused || it.off > OFF;
     (!lately.clone().any(cause)).then(|| {
         format!("process {process} gives its lock up before its time, and nobody has taken it away")
+    })
+}
+
+/// Whether somebody has given a lock back before that. Otherwise it was passed on inside of his process, and what he
+/// has asked for is answered to the next.
+fn is_released(trace: &Trace, token: u64, before: u64) -> bool {
+    trace.entries().iter().any(|entry| match entry.what {
+        What::Executed(Executed { verb: VerbKind::Release, token: of, sent, .. }) => {
+            of == token && sent <= before
+        }
+        _ => false,
     })
 }
 
@@ -180,7 +196,7 @@ fn extensions(setup: &Setup, trace: &Trace) -> Vec<Extension> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Entry, Kept, Opened};
+    use crate::trace::{Entry, Kept};
 
     const MS: u64 = 1_000_000;
 
@@ -263,5 +279,30 @@ mod tests {
         assert_eq!(found(960, late(705)), 0, "its time was over");
         let gone = vec![extension(600, 0, VerbKind::Heal, Reply::Refused)];
         assert_eq!(found(701, gone), 0, "it was taken away");
+    }
+
+    /// What the holder before him of the same process has asked for is answered to him.
+    #[test]
+    fn a_lock_that_was_passed_on_ends_by_the_extension_of_the_holder_before() {
+        let asked_before = |heard_after: u64, released: bool| {
+            let mut entries = vec![extension(600, 0, VerbKind::Heal, Reply::Refused)];
+            if released {
+                let mut release = extension(605, 1, VerbKind::Release, Reply::Done);
+                release.at = 606 * MS;
+                entries.push(release);
+            }
+            let (window, process, name, holding, fence) = (2, 0, 0, 2, None);
+            let (until, heeds, renewed) = (1_500 * MS, true, true);
+            let opened = Opened { window, process, name, holding, until, fence, heeds, renewed };
+            entries.push(at(610, What::Opened(opened)));
+            entries.push(at(600 + heard_after, What::Answered { request: 0 }));
+            entries.push(at(701, What::Told { window }));
+            entries.sort_by_key(|entry| entry.at);
+            let setup = Setup { nodes: 3, ..Setup::new(1, Dialect::Strict) };
+            check(&setup, &Trace::of(entries)).len()
+        };
+        assert_eq!(asked_before(100, false), 0, "it was taken away meanwhile");
+        assert_eq!(asked_before(5, false), 1, "that was heard before it was passed on");
+        assert_eq!(asked_before(100, true), 1, "that was another claim");
     }
 }
