@@ -56,6 +56,9 @@ impl Inbox for EarlyInbox {
     fn unsettled(&self, _node: usize) {
         self.unsettled.store(true, Ordering::Release);
     }
+
+    /// Nobody holds a lock yet.
+    fn session_ended(&self, _node: usize) {}
 }
 
 impl Opening {
@@ -67,8 +70,8 @@ impl Opening {
     ) -> Self {
         let inbox = Arc::new(EarlyInbox::default());
         let opening = Self { nodes: nodes.into(), quorum, setting, wanted, inbox };
-        let inbox = Arc::<EarlyInbox>::downgrade(&opening.inbox);
-        opening.listen(inbox);
+        let inbox: Weak<dyn Inbox> = Arc::<EarlyInbox>::downgrade(&opening.inbox);
+        opening.listen(&inbox);
         opening
     }
 
@@ -76,9 +79,9 @@ impl Opening {
         self.setting.settings.connect_limit
     }
 
-    fn listen(&self, inbox: Weak<dyn Inbox>) {
+    fn listen(&self, inbox: &Weak<dyn Inbox>) {
         for (index, node) in self.nodes.iter().enumerate() {
-            node.listen(self.setting.client, index, Weak::clone(&inbox));
+            node.listen(self.setting.client, index, Weak::clone(inbox));
         }
     }
 

@@ -149,6 +149,12 @@ impl Inbox for Core {
     fn unsettled(&self, _node: usize) {
         self.see_to_membership();
     }
+
+    fn session_ended(&self, node: usize) {
+        self.watchdog.session_ended(node);
+        // Tickets have gone with it.
+        self.interrupted(node);
+    }
 }
 
 #[cfg(test)]

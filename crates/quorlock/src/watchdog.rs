@@ -23,7 +23,7 @@ use crate::locked::locked;
 use crate::runtime::{BoxFuture, Runtime};
 pub(crate) use crate::wheel::{Alarm, WheelSlot};
 use crate::wheel::{Wheel, start_of, tick};
-use quorlock_protocol::Moment;
+use quorlock_protocol::{MAX_NODES, Moment, NodeSet};
 
 /// The longest sleep. Timers stand still while the machine is suspended, and leases do not: this
 /// soon after it wakes up is looked what is due, and after the time of day was set, where the system does
@@ -48,6 +48,9 @@ struct State {
     rest: Rest,
     waker: Option<Waker>,
     closed: bool,
+    /// Sessions on these nodes have ended while alarms are ringing, which the wheel does not hold then.
+    ended: NodeSet,
+    ringing: bool,
     /// When somebody was last warned.
     warned: Option<Moment>,
 }
@@ -100,6 +103,20 @@ impl Watchdog {
             state.warned = Some(now);
         }
         may
+    }
+
+    /// The session on `node` has ended: tells everything that is set now, or rings at this moment.
+    pub(crate) fn session_ended(&self, node: usize) {
+        let set = {
+            let mut state = locked(&self.state);
+            if state.ringing {
+                state.ended.insert(node);
+            }
+            state.wheel.all()
+        };
+        for alarm in set {
+            alarm.session_ended(node);
+        }
     }
 
     /// How many alarms are set.
@@ -194,12 +211,21 @@ impl Task {
                     }
                     continue;
                 }
+                state.ringing = true;
                 due
             };
             for rung in &mut due {
                 rung.ring(now);
             }
-            locked(&self.watchdog.state).wheel.put_back(&due, now);
+            let ended = {
+                let mut state = locked(&self.watchdog.state);
+                state.wheel.put_back(&due, now);
+                state.ringing = false;
+                std::mem::take(&mut state.ended)
+            };
+            for node in (0..MAX_NODES).filter(|node| ended.contains(*node)) {
+                due.iter().for_each(|rung| rung.alarm().session_ended(node));
+            }
             if due.len() == RUNG_AT_ONCE {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -310,6 +336,8 @@ mod tests {
     struct Bell {
         slot: WheelSlot,
         rung: Mutex<Vec<Moment>>,
+        /// The nodes whose session has ended.
+        ended: Mutex<Vec<usize>>,
         act: Mutex<Option<Act>>,
     }
 
@@ -324,6 +352,10 @@ mod tests {
             locked(&self.rung).push(now);
             let mut act = locked(&self.act).take()?;
             act(self)
+        }
+
+        fn session_ended(&self, node: usize) {
+            locked(&self.ended).push(node);
         }
     }
 
@@ -398,6 +430,30 @@ mod tests {
         assert!(kennel.turn(0).is_pending());
         let slept = locked(&kennel.runtime.slept).clone();
         assert_eq!(slept, [Duration::from_secs(1), Duration::from_millis(70)]);
+    }
+
+    #[test]
+    fn alarms_learn_of_a_session_that_ended_though_they_ring_at_that_moment() {
+        let mut kennel = Kennel::new();
+        let watchdog = Arc::clone(&kennel.watchdog);
+        let rings = Bell::that(move |_| {
+            watchdog.session_ended(2);
+            Some(at(50))
+        });
+        let rests = Bell::that(|_| None);
+        kennel.watchdog.set(at(10), at(0), Arc::clone(&rings) as Arc<dyn Alarm>);
+        kennel.watchdog.set(at(90), at(0), Arc::clone(&rests) as Arc<dyn Alarm>);
+        assert!(kennel.turn(10).is_pending());
+        for bell in [&rings, &rests] {
+            assert_eq!(*locked(&bell.ended), [2], "once");
+        }
+        // One that is set later has nothing to do with it.
+        let later = Bell::that(|_| None);
+        kennel.watchdog.set(at(95), at(0), Arc::clone(&later) as Arc<dyn Alarm>);
+        assert!(kennel.turn(50).is_pending());
+        assert_eq!(*locked(&later.ended), []);
+        kennel.watchdog.session_ended(0);
+        assert_eq!(*locked(&rests.ended), [2, 0]);
     }
 
     #[test]

@@ -19,6 +19,9 @@ pub(crate) trait Alarm: Send + Sync {
     /// `now` is the time it was set for, or later. What it was set for by others in the meantime
     /// stands, if that is earlier.
     fn ring(self: Arc<Self>, now: Moment) -> Option<Moment>;
+
+    /// The session on `node` has ended, and with it what the node had granted.
+    fn session_ended(&self, node: usize);
 }
 
 /// One tick of the wheel. Times are rounded down to it, so that no alarm is late by rounding.
@@ -181,6 +184,11 @@ impl Wheel {
         }
     }
 
+    /// All alarms.
+    pub(crate) fn all(&self) -> Vec<Arc<dyn Alarm>> {
+        self.ticks.values().flatten().chain(&self.in_latest).cloned().collect()
+    }
+
     /// Takes everything out.
     pub(crate) fn take_all(&mut self) -> Vec<Rung> {
         self.take_due(Moment::from_nanos(u64::MAX), usize::MAX)
@@ -248,6 +256,11 @@ pub(crate) struct Rung {
 }
 
 impl Rung {
+    /// The alarm.
+    pub(crate) fn alarm(&self) -> &dyn Alarm {
+        &*self.alarm
+    }
+
     /// Rings it, with no mutex held.
     ///
     /// What it calls may be of others: a waker, a runtime, whoever takes in the log. If that panics, the other
@@ -279,6 +292,8 @@ mod tests {
         fn slot(&self) -> &WheelSlot {
             &self.0
         }
+
+        fn session_ended(&self, _: usize) {}
 
         fn ring(self: Arc<Self>, _: Moment) -> Option<Moment> {
             None

@@ -576,4 +576,6 @@ impl Inbox for Deaf {
     fn granted(&self, _node: usize, _grant: Grant) {}
     fn interrupted(&self, _node: usize) {}
     fn unsettled(&self, _node: usize) {}
+
+    fn session_ended(&self, _node: usize) {}
 }

@@ -615,6 +615,22 @@ impl Alarm for Claim {
         &self.slot
     }
 
+    /// The lease stands on the other nodes alone, if those are enough.
+    fn session_ended(&self, node: usize) {
+        let now = self.core.now();
+        let loss_signal = {
+            let mut state = locked(&self.state);
+            state.backing.remove(node);
+            if state.backing.len() >= self.core.quorum.enough() {
+                return;
+            }
+            state.lease.extended(ExtendOutcome::Lost, now);
+            state.loss().cloned()
+        };
+        self.core.watchdog.clear(self);
+        self.tell_loss(loss_signal);
+    }
+
     fn ring(self: Arc<Self>, now: Moment) -> Option<Moment> {
         let upkeep = self.core.upkeep(self.ttl(), self.nature.is(Nature::RENEWED));
         let (duty, loss_signal) = {

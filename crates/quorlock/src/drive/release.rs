@@ -156,7 +156,9 @@ impl ReleaseRound {
 
 impl Round for ReleaseRound {
     fn request(&self, node: usize) -> Request<'_> {
-        let until = self.owing.contains(node).then_some(self.until);
+        // A record that ends with the session alone is owed for as long as that lasts.
+        let until = if self.core.settings.sessions { Moment::MAX } else { self.until };
+        let until = self.owing.contains(node).then_some(until);
         let Stamp { sent, wall_us } = self.stamp;
         let (next, queued, participant) = (self.next, self.queued, self.participant);
         let verb = Verb::Release { token: &self.token, until, next, queued, participant };

@@ -620,6 +620,9 @@ impl Alarm for WaitRound {
         &self.slot
     }
 
+    /// It asks again for what it had there, as after any interruption.
+    fn session_ended(&self, _node: usize) {}
+
     fn ring(self: Arc<Self>, now: Moment) -> Option<Moment> {
         if self.is_overdue(now) {
             self.end();

@@ -315,4 +315,6 @@ impl Inbox for Ears {
     fn interrupted(&self, _node: usize) {}
 
     fn unsettled(&self, _node: usize) {}
+
+    fn session_ended(&self, _node: usize) {}
 }

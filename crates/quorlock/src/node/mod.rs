@@ -100,6 +100,11 @@ pub trait Inbox: Send + Sync {
 
     /// `node` casts no vote: it does not carry the set of nodes, or not for long enough.
     fn unsettled(&self, node: usize);
+
+    /// The session of this client on `node` has ended, and with it everything that the node has granted so far.
+    /// Holders learn of their loss at once. For nodes whose [records end](RecordEnd::Session) with the session, which
+    /// call this before they answer anything in the next one.
+    fn session_ended(&self, node: usize);
 }
 
 /// Word that a ticket has got the record of its lock.

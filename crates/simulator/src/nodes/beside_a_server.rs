@@ -91,6 +91,8 @@ impl Inbox for Post {
     fn interrupted(&self, _node: usize) {}
 
     fn unsettled(&self, _node: usize) {}
+
+    fn session_ended(&self, _node: usize) {}
 }
 
 /// The time of the real server's client: its time of day is set by hand.

@@ -180,7 +180,7 @@ impl Waiter<'_> {
 
 impl Inbox for Heard {
     fn granted(&self, node: usize, grant: Grant) {
-        assert_eq!(node, NODE, "another node's number");
+        assert_eq!(node, NODE, "another node's index");
         let Grant { waiter, sent, secret, .. } = grant;
         locked(&self.words).push(Word { waiter, sent, secret });
         locked(&self.others).push(grant.others);
@@ -192,12 +192,16 @@ impl Inbox for Heard {
     }
 
     fn interrupted(&self, node: usize) {
-        assert_eq!(node, NODE, "another node's number");
+        assert_eq!(node, NODE, "another node's index");
         *locked(&self.interruptions) += 1;
     }
 
     fn unsettled(&self, node: usize) {
-        assert_eq!(node, NODE, "another node's number");
+        assert_eq!(node, NODE, "another node's index");
+    }
+
+    fn session_ended(&self, node: usize) {
+        assert_eq!(node, NODE, "another node's index");
     }
 }
 

@@ -75,6 +75,9 @@ pub async fn a_number_outlives_its_record(backend: &impl Backend) {
 /// Whoever gets a lock that is passed on has a higher number too, and not below what the last
 /// holder proposed to all nodes.
 pub async fn a_grant_comes_with_a_number_of_its_own(backend: &impl Backend) {
+    if lacks(backend, &[Need::Queues]).await {
+        return;
+    }
     let (client, holder) = (Client::of(backend).await, owner("passed on"));
     let node = Arc::clone(client.node());
     let number = holder.acquire(&node, LONG).number().await;
@@ -96,6 +99,9 @@ pub async fn a_grant_comes_with_a_number_of_its_own(backend: &impl Backend) {
 /// Whoever asks once more for what it has got, or lets another have it, does not leave the number behind
 /// what it proposes now: the node may have forgotten what it gave out since the ticket was stored.
 pub async fn a_number_is_as_high_as_the_latest_request_wants_it(backend: &impl Backend) {
+    if lacks(backend, &[Need::Queues]).await {
+        return;
+    }
     let client = Client::of(backend).await;
     let node = Arc::clone(client.node());
     let proposal = |least| Proposal { least, block: 4 };

@@ -26,6 +26,9 @@ async fn left(owner: &Owner, node: &Arc<dyn Node>) -> Duration {
 
 /// The maker goes first, then one of two who take part.
 pub async fn a_record_stays_until_the_last_who_takes_part_has_left(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let node = open(backend).await;
     let (maker, stranger) = (owner("shared"), owner("shared"));
     let (first, second) = (participant(), participant());
@@ -48,6 +51,9 @@ pub async fn a_record_stays_until_the_last_who_takes_part_has_left(backend: &imp
 
 /// Its part in the lock is over, the lock is not.
 pub async fn a_record_stays_with_its_maker_when_others_have_left(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let node = open(backend).await;
     let (maker, other) = (owner("kept"), participant());
     assert!(maker.acquire(&node, LONG).is_done().await);
@@ -158,7 +164,7 @@ pub async fn the_next_holder_shares_its_record_with_nobody(backend: &impl Backen
 
 /// Neither the maker's release nor that of one of two frees it.
 pub async fn the_last_who_takes_part_passes_the_lock_on(backend: &impl Backend) {
-    if lacks(backend, &[Need::Queues]).await {
+    if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
     let client = Client::of(backend).await;
@@ -183,7 +189,7 @@ pub async fn the_last_who_takes_part_passes_the_lock_on(backend: &impl Backend) 
 
 /// The maker gives way where nodes disagree. Who takes part does not know of that.
 pub async fn a_lock_in_which_somebody_takes_part_is_not_yielded(backend: &impl Backend) {
-    if lacks(backend, &[Need::Queues]).await {
+    if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
     let (here, there) = (Client::of(backend).await, Client::of(backend).await);
@@ -206,6 +212,9 @@ pub async fn a_lock_in_which_somebody_takes_part_is_not_yielded(backend: &impl B
 
 /// By force, whoever takes part.
 pub async fn a_lock_is_taken_away_from_all_who_take_part(backend: &impl Backend) {
+    if lacks(backend, &[Need::Leases]).await {
+        return;
+    }
     let node = open(backend).await;
     let (maker, next, other) = (owner("away"), owner("away"), participant());
     assert!(maker.acquire(&node, LONG).is_done().await);

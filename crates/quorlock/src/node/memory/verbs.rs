@@ -360,6 +360,7 @@ mod tests {
         fn granted(&self, _node: usize, _grant: Grant) {}
         fn interrupted(&self, _node: usize) {}
         fn unsettled(&self, _node: usize) {}
+        fn session_ended(&self, _node: usize) {}
     }
 
     const TTL: Duration = Duration::from_secs(10);

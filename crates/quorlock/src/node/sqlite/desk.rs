@@ -456,6 +456,7 @@ mod tests {
         fn granted(&self, _node: usize, _grant: Grant) {}
         fn interrupted(&self, _node: usize) {}
         fn unsettled(&self, _node: usize) {}
+        fn session_ended(&self, _node: usize) {}
     }
 
     fn desk(url: &str) -> (Arc<Desk>, Arc<Deaf>) {
