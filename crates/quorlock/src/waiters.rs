@@ -1,6 +1,6 @@
 //! Whom to tell when a node sends word of a grant.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -23,8 +23,9 @@ struct State {
     free: Vec<u32>,
     /// The upper half: places are used again, ids are not.
     serial: u32,
-    /// Who has left lately.
-    gone: VecDeque<Gone>,
+    /// Those that have left lately, by their ids, and until when each is remembered, in the order of their leaving.
+    gone: HashMap<u64, Gone>,
+    forgotten: VecDeque<(Moment, u64)>,
 }
 
 /// A candidate that has left. A request of it that comes to a node after its release, as over a connection that
@@ -34,13 +35,12 @@ pub(crate) struct Gone {
     pub(crate) waiter: u64,
     pub(crate) name: Name,
     pub(crate) token: Token,
-    /// Its tickets and records last for so long at the most, and until then.
+    /// Its tickets and records last for so long at the most.
     pub(crate) expires_after: Duration,
-    pub(crate) until: Moment,
 }
 
-/// So many of them are remembered.
-const MOST_GONE: usize = 256;
+/// So many of them are remembered at the most, some ten megabytes.
+const MOST_GONE: usize = 1 << 16;
 
 impl Waiters {
     /// Makes a candidate with an id of its own.
@@ -82,17 +82,24 @@ impl Waiters {
     /// A candidate has left, and given back what it had.
     pub(crate) fn left(&self, gone: Gone, now: Moment) {
         let mut state = locked(&self.0);
-        state.gone.retain(|other| other.until > now && other.waiter != gone.waiter);
-        if state.gone.len() == MOST_GONE {
-            state.gone.pop_front();
+        while let Some((until, waiter)) = state.forgotten.front().copied()
+            && (until <= now || state.forgotten.len() == MOST_GONE)
+        {
+            state.forgotten.pop_front();
+            state.gone.remove(&waiter);
         }
-        state.gone.push_back(gone);
+        if state.gone.is_empty() {
+            // The room of a crowd is not kept.
+            (state.gone, state.forgotten) = (HashMap::new(), VecDeque::new());
+        }
+        state.forgotten.push_back((now.after(gone.expires_after), gone.waiter));
+        state.gone.insert(gone.waiter, gone);
     }
 
     /// What a candidate that has left may have been granted since.
     fn leftover(&self, waiter: u64) -> Option<(Name, Token, Duration)> {
         let state = locked(&self.0);
-        let gone = state.gone.iter().find(|gone| gone.waiter == waiter)?;
+        let gone = state.gone.get(&waiter)?;
         Some((gone.name.clone(), gone.token, gone.expires_after))
     }
 
@@ -166,7 +173,7 @@ mod tests {
         Answer, Call, Capabilities, ClientId, Failure, Node, Request, Round, Secret, Ticket,
         TicketNumber, Verb,
     };
-    use crate::runtime::{BoxFuture, wall_us};
+    use crate::runtime::{BoxFuture, TokioRuntime, wall_us};
 
     /// A node whose fences follow the clock.
     #[derive(Debug)]
@@ -279,6 +286,25 @@ mod tests {
         let seen = locker.inspect("taken").await.unwrap();
         assert_eq!(seen.holder(), None, "{seen:?}");
         locker.try_lock("taken").await.unwrap().release().await.unwrap();
+    }
+
+    /// However many have left since, until nothing of it can be left on a node.
+    #[tokio::test]
+    async fn waiters_that_left_are_remembered_for_as_long_as_a_node_may_serve_them() {
+        let waiters = Waiters::default();
+        let expires_after = Duration::from_secs(40);
+        let token = Token::random(&TokioRuntime::current());
+        let leave = |waiter, at_ms| {
+            let gone = Gone { waiter, name: Name::new("left").unwrap(), token, expires_after };
+            waiters.left(gone, Moment::default().after(Duration::from_millis(at_ms)));
+        };
+        (0..1_000).for_each(|waiter| leave(waiter, waiter));
+        assert!(waiters.leftover(0).is_some() && waiters.leftover(999).is_some());
+        leave(1_000, 40_500);
+        assert!(waiters.leftover(500).is_none(), "its time is over");
+        assert!(waiters.leftover(501).is_some());
+        leave(1_001, 90_000);
+        assert_eq!(locked(&waiters.0).gone.len(), 1);
     }
 
     /// Late word for somebody who has gone must not be taken for another's.

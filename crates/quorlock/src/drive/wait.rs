@@ -244,10 +244,8 @@ impl WaitRound {
     /// Gives everything back that nodes know by this, for good.
     fn release(&self, Identity { token, waiter }: Identity) {
         let (now, expires_after) = (self.core.now(), self.ttl() * u32::from(EXPIRES_AFTER_TTLS));
-        let until = now.after(expires_after);
-        self.core
-            .waiters
-            .left(Gone { waiter, name: self.name.clone(), token, expires_after, until }, now);
+        let gone = Gone { waiter, name: self.name.clone(), token, expires_after };
+        self.core.waiters.left(gone, now);
         let (name, all) = (self.name.clone(), NodeSet::first(self.core.nodes.len()));
         ReleaseRound::new(&self.core, name, (token, None), all, true, expires_after).send();
     }

@@ -107,7 +107,10 @@ pub trait Inbox: Send + Sync {
     fn session_ended(&self, node: usize);
 }
 
-/// Word that a ticket has got the record of its lock.
+/// A message that a ticket has got the record of its lock.
+///
+/// It names the ticket, and not the lock or its token: a client knows both of all tickets that a node may still serve,
+/// and a channel may have other listeners. What is granted to a ticket that nobody wants any more is released at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     /// Which ticket of the client.
