@@ -12,13 +12,14 @@ use std::collections::VecDeque;
 use std::collections::hash_map::{Entry as FrontEntry, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use crate::core::Core;
 use crate::drive::{Claim, ReleaseRound, WaitRound};
 use crate::lock_options::LockOptions;
 use crate::locked::locked;
 use crate::name::Name;
+use crate::waitable::Waitable;
 
 /// So many parts with a mutex each, so that threads seldom meet.
 const PARTS: usize = 16;
@@ -41,12 +42,12 @@ struct Part {
 #[derive(Debug)]
 pub(crate) struct Seat {
     options: LockOptions,
-    state: Mutex<SeatState>,
+    state: Waitable<SeatState>,
 }
 
 #[derive(Debug)]
 enum SeatState {
-    Waiting(Option<Waker>),
+    Waiting,
     Called(LocalTurn),
     Gone,
 }
@@ -103,7 +104,7 @@ impl Core {
             }
             let entry = if wait {
                 let seat =
-                    Arc::new(Seat { options: *options, state: SeatState::Waiting(None).into() });
+                    Arc::new(Seat { options: *options, state: Waitable::new(SeatState::Waiting) });
                 part.seats.entry(name.clone()).or_default().push_back(Arc::clone(&seat));
                 Entry::Seated(seat)
             } else {
@@ -174,11 +175,11 @@ impl Core {
         if let Some(seats) = locked(self.lines.part(name)).seats.get_mut(name) {
             seats.retain(|other| !Arc::ptr_eq(other, seat));
         }
-        let state = std::mem::replace(&mut *locked(&seat.state), SeatState::Gone);
+        let state = std::mem::replace(&mut *seat.state.lock(), SeatState::Gone);
         match state {
             SeatState::Called(LocalTurn::Held(claim)) => drop(claim.let_go()),
             SeatState::Called(turn @ LocalTurn::Front(_)) => drop(self.pass_on(name, turn)),
-            SeatState::Waiting(_) | SeatState::Gone => {}
+            SeatState::Waiting | SeatState::Gone => {}
         }
     }
 
@@ -270,30 +271,21 @@ fn shrink<K: Hash + Eq, V>(map: &mut HashMap<K, V>) {
 impl Seat {
     /// Ready when it is this seat's turn. Not to be asked again after that.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<LocalTurn> {
-        let mut state = locked(&self.state);
-        match &mut *state {
-            SeatState::Waiting(waker) => {
-                *waker = Some(cx.waker().clone());
-                Poll::Pending
+        self.state.poll(cx, |state| match std::mem::replace(state, SeatState::Gone) {
+            SeatState::Called(turn) => Some(turn),
+            before => {
+                *state = before;
+                None
             }
-            SeatState::Gone => Poll::Pending,
-            SeatState::Called(_) => match std::mem::replace(&mut *state, SeatState::Gone) {
-                SeatState::Called(turn) => Poll::Ready(turn),
-                _ => Poll::Pending,
-            },
-        }
+        })
     }
 
     /// Passes something to whoever sits here, or back if nobody does.
     fn call(&self, turn: LocalTurn) -> Result<(), LocalTurn> {
-        let mut state = locked(&self.state);
-        let SeatState::Waiting(waker) = &mut *state else { return Err(turn) };
-        let waker = waker.take();
+        let mut state = self.state.lock();
+        let SeatState::Waiting = *state else { return Err(turn) };
         *state = SeatState::Called(turn);
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        state.unlock_and_wake();
         Ok(())
     }
 }
