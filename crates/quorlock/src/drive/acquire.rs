@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::{Claim, Origin, ReleaseRound, Won, refusals::Refusals};
+use super::{Claim, LocalTurn, Origin, ReleaseRound, Won, refusals::Refusals};
 use crate::Error;
 use crate::core::{Core, Stamp};
 use crate::error::NodeAnswers;
-use crate::line::LocalTurn;
 use crate::lock_options::LockOptions;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Request, Round, Verb};
@@ -132,7 +131,7 @@ impl AcquireRound {
             matches!(state.round.outcome(), Some(AcquireOutcome::Lost(_)))
         };
         if lost {
-            round.give_back();
+            round.release_on_nodes();
         }
         round
     }
@@ -163,7 +162,7 @@ impl AcquireRound {
         let mut state = self.state.lock();
         if let Some(claim) = state.claim.clone() {
             drop(state);
-            return self.let_go(&claim);
+            return claim.drop_unclaimed();
         }
         match state.round.outcome() {
             // It is about to stand in front.
@@ -172,28 +171,17 @@ impl AcquireRound {
             None => {
                 state.round.abandon();
                 drop(state);
-                self.give_back();
+                self.release_on_nodes();
                 self.core.gate.leave(&self.core);
             }
         }
         self.core.pass_on(&self.name, LocalTurn::Front(None));
     }
 
-    /// Gives up what was won.
-    fn let_go(&self, claim: &Arc<Claim>) {
-        if claim.to_confirm().is_none() {
-            claim.let_go();
-        } else {
-            // Nobody may have it before its fence is sure.
-            claim.give_back();
-            self.core.pass_on(&self.name, LocalTurn::Front(None));
-        }
-    }
-
     /// Puts what was won in front of the line.
     fn won(&self, claim: &Arc<Claim>) {
         if claim.to_confirm().is_none() {
-            self.core.front_holds(claim);
+            self.core.hold_in_front(claim);
         }
         let (waker, left) = {
             let mut state = self.state.lock();
@@ -201,7 +189,7 @@ impl AcquireRound {
             (state.take_waker(), state.left)
         };
         if left {
-            self.let_go(claim);
+            claim.drop_unclaimed();
         }
         waker.wake();
     }
@@ -221,7 +209,7 @@ impl AcquireRound {
         Claim::new(&self.core, self.name.clone(), self.token, self.options, won)
     }
 
-    fn give_back(&self) {
+    fn release_on_nodes(&self) {
         let owing = self.state.lock().round.tally().may_have_run();
         let (name, ttl) = (self.name.clone(), self.options.ttl);
         ReleaseRound::new(&self.core, name, (self.token, None), owing, false, ttl).send();
@@ -250,7 +238,7 @@ impl AcquireRound {
                 let (waker, asking) = (state.take_waker(), state.asking);
                 drop(state);
                 if !asking {
-                    self.give_back();
+                    self.release_on_nodes();
                 }
                 waker.wake();
             }

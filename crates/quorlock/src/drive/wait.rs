@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::{Claim, Defeated, Origin, ReleaseRound, Won, refusals::Refusals};
+use super::{Claim, Defeated, LocalTurn, Origin, ReleaseRound, Won, refusals::Refusals};
 use crate::core::{Core, Stamp};
-use crate::line::LocalTurn;
 use crate::lock_options::LockOptions;
 use crate::name::Name;
 use crate::node::{
