@@ -249,6 +249,27 @@ impl Error {
         Self::misuse(format!("node {node} {problem}"), remedy)
     }
 
+    /// Fewer than a majority of the nodes have done what was asked of them.
+    pub(crate) fn no_quorum(
+        verb: impl Into<String>,
+        have: usize,
+        quorum: Quorum,
+        answers: NodeAnswers,
+    ) -> Self {
+        Self::too_few_nodes(verb, have, quorum.enough(), quorum, answers)
+    }
+
+    /// The same where another count than that of a majority is needed.
+    pub(crate) fn too_few_nodes(
+        verb: impl Into<String>,
+        have: usize,
+        need: usize,
+        quorum: Quorum,
+        answers: NodeAnswers,
+    ) -> Self {
+        Self::NoQuorum { verb: verb.into(), have, need, nodes: quorum.nodes(), answers }
+    }
+
     pub(crate) fn misuse(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Misuse { problem: problem.into(), remedy: remedy.into() }
     }

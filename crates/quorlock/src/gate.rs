@@ -10,13 +10,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use crate::core::Core;
 use crate::drive::AcquireRound;
 use crate::lock_options::LockOptions;
 use crate::locked::locked;
 use crate::name::Name;
+use crate::waitable::Waitable;
 
 /// So many rounds are undecided at the most. Each is one call to each node: what keeps a node busy, and what it
 /// answers within a fraction of the clock window.
@@ -47,7 +48,7 @@ impl Gate {
             state.room -= 1;
             return None;
         }
-        let stage = Mutex::new(Stage::Waiting(None));
+        let stage = Waitable::new(Stage::Waiting);
         let admission = Arc::new(Admission { name: name.clone(), options: *options, stage });
         state.waiting.push_back(Arc::clone(&admission));
         Some(admission)
@@ -101,12 +102,12 @@ impl Drop for Busy<'_> {
 pub(crate) struct Admission {
     name: Name,
     options: LockOptions,
-    stage: Mutex<Stage>,
+    stage: Waitable<Stage>,
 }
 
 enum Stage {
-    Waiting(Option<Waker>),
-    Beginning(Option<Waker>),
+    Waiting,
+    Beginning,
     Begun(Arc<AcquireRound>),
     Left,
 }
@@ -114,45 +115,39 @@ enum Stage {
 impl Admission {
     /// Ready with its round once that has begun.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Arc<AcquireRound>> {
-        match &mut *locked(&self.stage) {
-            Stage::Begun(round) => return Poll::Ready(Arc::clone(round)),
-            Stage::Waiting(waker) | Stage::Beginning(waker) => *waker = Some(cx.waker().clone()),
-            Stage::Left => {}
-        }
-        Poll::Pending
+        self.stage.poll(cx, |stage| match stage {
+            Stage::Begun(round) => Some(Arc::clone(round)),
+            Stage::Waiting | Stage::Beginning | Stage::Left => None,
+        })
     }
 
     /// Nobody wants it any more: leaves its round, if that has begun. Returns whether it has not, so that the place in
     /// front is still to be passed on.
     pub(crate) fn leave(&self) -> bool {
-        let stage = std::mem::replace(&mut *locked(&self.stage), Stage::Left);
+        let stage = std::mem::replace(&mut *self.stage.lock(), Stage::Left);
         if let Stage::Begun(round) = &stage {
             round.leave();
         }
-        matches!(stage, Stage::Waiting(_))
+        matches!(stage, Stage::Waiting)
     }
 
     /// Begins its round; `false` if nobody wants it any more.
     fn begin(&self, core: &Arc<Core>) -> bool {
         {
-            let mut stage = locked(&self.stage);
-            let Stage::Waiting(waker) = &mut *stage else { return false };
-            *stage = Stage::Beginning(waker.take());
+            let mut stage = self.stage.lock();
+            let Stage::Waiting = *stage else { return false };
+            *stage = Stage::Beginning;
         }
         let round = AcquireRound::start(core, self.name.clone(), self.options);
-        let mut stage = locked(&self.stage);
-        let Stage::Beginning(waker) = &mut *stage else {
+        let mut stage = self.stage.lock();
+        let Stage::Beginning = *stage else {
             // It has left this moment.
             drop(stage);
             round.leave();
             return true;
         };
-        let waker = waker.take();
         *stage = Stage::Begun(round);
-        drop(stage);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        stage.unlock_and_wake();
         true
     }
 }

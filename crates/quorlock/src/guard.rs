@@ -8,10 +8,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::Error;
-use crate::drive::{Claim, ExtendRound, ReleaseRound, Released};
+use crate::drive::{Claim, ExtendRound, Passed, ReleaseRound, Released};
 use crate::error::Loss;
 use crate::lease_clock::Deadline;
-use crate::line::Passed;
 use crate::loss::Lost;
 use crate::name::Name;
 use crate::runtime::Runtime;
@@ -60,7 +59,7 @@ pub enum GuardState {
 impl Guard {
     pub(crate) fn new(claim: Arc<Claim>) -> Self {
         let fence = claim.fence();
-        claim.take();
+        claim.mark_taken();
         Self { claim, fence, released: false }
     }
 
@@ -258,7 +257,7 @@ impl Guard {
         let over = LeaseState::Lost(LossReason::Expired);
         let expired = self.claim.with_lease(Lease::state) == over;
         let expired = expired.then(|| self.claim.name.clone());
-        let state = match self.claim.let_go() {
+        let state = match self.claim.drop_guard() {
             None | Some(Passed::Nothing) => ReleasingState::Done(Released::STILL_HELD),
             Some(Passed::On) => ReleasingState::Done(Released::PASSED_ON),
             Some(Passed::Freed(round)) => ReleasingState::Asked(round),
@@ -270,7 +269,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.released {
-            self.claim.let_go();
+            self.claim.drop_guard();
         }
     }
 }

@@ -61,13 +61,9 @@ impl Locker {
             return Ok(locks);
         }
         let core = self.core();
-        Err(Error::NoQuorum {
-            verb: "listed their locks".into(),
-            have: core.nodes.len() - silent.0.len(),
-            need: core.quorum.too_many(),
-            nodes: core.quorum.nodes(),
-            answers: silent,
-        })
+        let have = core.nodes.len() - silent.0.len();
+        let need = core.quorum.too_many();
+        Err(Error::too_few_nodes("listed their locks", have, need, core.quorum, silent))
     }
 
     /// The locks that the nodes know of which can be asked, and which of them cannot: in an outage some may be

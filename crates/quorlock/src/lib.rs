@@ -94,6 +94,7 @@ pub mod runtime;
 mod settings;
 mod text;
 mod token;
+mod waitable;
 mod waiters;
 mod watchdog;
 mod wheel;

@@ -5,20 +5,20 @@
 //!             └─▶ seat ─▶ seat ─▶ seat      follow in order, and ask nobody
 //! ```
 //!
-//! Whoever is in front passes what it has to the next seat: the claim itself, without a word to the
-//! nodes; or its place in the queues of the nodes; or only the right to ask them.
+//! What the front has goes to the next seat, as `drive/claim/handover.rs` says.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry as FrontEntry, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use crate::core::Core;
-use crate::drive::{Claim, ReleaseRound, WaitRound};
+use crate::drive::{Claim, LocalTurn};
 use crate::lock_options::LockOptions;
 use crate::locked::locked;
 use crate::name::Name;
+use crate::waitable::Waitable;
 
 /// So many parts with a mutex each, so that threads seldom meet.
 const PARTS: usize = 16;
@@ -41,23 +41,23 @@ struct Part {
 #[derive(Debug)]
 pub(crate) struct Seat {
     options: LockOptions,
-    state: Mutex<SeatState>,
+    state: Waitable<SeatState>,
 }
 
 #[derive(Debug)]
 enum SeatState {
-    Waiting(Option<Waker>),
+    Waiting,
     Called(LocalTurn),
     Gone,
 }
 
-/// What is passed on.
+/// Those behind a claim that is put in front.
 #[derive(Debug)]
-pub(crate) enum LocalTurn {
-    /// The lock itself.
-    Held(Arc<Claim>),
-    /// The place in front, and perhaps one in the queues of the nodes.
-    Front(Option<Arc<WaitRound>>),
+pub(crate) struct Behind {
+    /// Whether there were any.
+    pub(crate) any: bool,
+    /// Those of the same owner, who have left their seats.
+    pub(crate) same_owner: Vec<Arc<Seat>>,
 }
 
 /// Where a newcomer stands.
@@ -71,14 +71,6 @@ pub(crate) enum Entry {
     Seated(Arc<Seat>),
     /// Nowhere, since it does not want to wait.
     Busy,
-}
-
-/// What became of a claim.
-#[derive(Debug)]
-pub(crate) enum Passed {
-    On,
-    Freed(Arc<ReleaseRound>),
-    Nothing,
 }
 
 impl Core {
@@ -97,13 +89,13 @@ impl Core {
             if let Some(claim) = &holder
                 && options.owner.is_some()
                 && claim.token.owner() == options.owner
-                && claim.enter_again()
+                && claim.add_guard()
             {
                 return Entry::Reentered(Arc::clone(claim));
             }
             let entry = if wait {
                 let seat =
-                    Arc::new(Seat { options: *options, state: SeatState::Waiting(None).into() });
+                    Arc::new(Seat { options: *options, state: Waitable::new(SeatState::Waiting) });
                 part.seats.entry(name.clone()).or_default().push_back(Arc::clone(&seat));
                 Entry::Seated(seat)
             } else {
@@ -115,7 +107,7 @@ impl Core {
         if let Some(claim) = holder
             && claim.is_lost()
         {
-            claim.leave_line();
+            claim.unblock_line();
             if matches!(entry, Entry::Busy) {
                 return self.enter(name, options, wait);
             }
@@ -129,102 +121,16 @@ impl Core {
         holder.is_some_and(|claim| claim.is_in_line() && !claim.is_lost())
     }
 
-    /// The front holds the lock. Others of its owner hold it with it.
-    pub(crate) fn front_holds(self: &Arc<Self>, claim: &Arc<Claim>) {
-        let owner = claim.token.owner();
-        let mut companions = Vec::new();
-        let crowded = {
-            let mut part = locked(self.lines.part(&claim.name));
-            let part = &mut *part;
-            // It stands there since it asked for the lock.
-            if let Some(front) = part.fronts.get_mut(&claim.name) {
-                *front = Arc::downgrade(claim);
-            }
-            let mut seats = part.seats.get_mut(&claim.name);
-            let crowd = seats.as_ref().map_or(0, |seats| seats.len());
-            claim.begin(crowd);
-            if owner.is_some()
-                && let Some(seats) = &mut seats
-            {
-                seats.retain(|seat| {
-                    let companion = seat.options.owner == owner;
-                    if companion {
-                        companions.push(Arc::clone(seat));
-                    }
-                    !companion
-                });
-            }
-            crowd > 0
-        };
-        for seat in companions {
-            if claim.enter_again()
-                && let Err(LocalTurn::Held(claim)) = seat.call(LocalTurn::Held(Arc::clone(claim)))
-            {
-                claim.let_go();
-            }
-        }
-        // One that was lost before it was in line has told nobody behind it. Who comes later looks.
-        if crowded && claim.is_lost() {
-            claim.leave_line();
-        }
-    }
-
     /// Gets up from a seat before its turn, or with it.
     pub(crate) fn get_up(self: &Arc<Self>, name: &Name, seat: &Arc<Seat>) {
         if let Some(seats) = locked(self.lines.part(name)).seats.get_mut(name) {
             seats.retain(|other| !Arc::ptr_eq(other, seat));
         }
-        let state = std::mem::replace(&mut *locked(&seat.state), SeatState::Gone);
+        let state = std::mem::replace(&mut *seat.state.lock(), SeatState::Gone);
         match state {
-            SeatState::Called(LocalTurn::Held(claim)) => drop(claim.let_go()),
+            SeatState::Called(LocalTurn::Held(claim)) => drop(claim.drop_guard()),
             SeatState::Called(turn @ LocalTurn::Front(_)) => drop(self.pass_on(name, turn)),
-            SeatState::Waiting(_) | SeatState::Gone => {}
-        }
-    }
-
-    /// The front has what it wanted, or gives up: passes it to the next seat, or to nobody.
-    pub(crate) fn pass_on(self: &Arc<Self>, name: &Name, mut turn: LocalTurn) -> Passed {
-        let mut passed = Passed::Nothing;
-        if let LocalTurn::Front(Some(wait)) = &turn
-            && wait.is_missed()
-        {
-            // The place in front went on already.
-            return passed;
-        }
-        loop {
-            let Some(seat) = self.lines.next(name) else {
-                return match turn {
-                    LocalTurn::Held(claim) => claim.give_back(),
-                    LocalTurn::Front(wait) => {
-                        if let Some(wait) = wait {
-                            wait.leave();
-                        }
-                        passed
-                    }
-                };
-            };
-            turn = match turn {
-                LocalTurn::Held(claim) if claim.next_turn(&seat.options) => LocalTurn::Held(claim),
-                LocalTurn::Held(claim) => {
-                    passed = claim.give_back();
-                    let wait = match &passed {
-                        Passed::Freed(round) => WaitRound::start_behind(round, seat.options),
-                        _ => WaitRound::start(self, name.clone(), seat.options),
-                    };
-                    LocalTurn::Front(Some(wait))
-                }
-                LocalTurn::Front(Some(wait)) if !wait.serves(&seat.options) => {
-                    let other = WaitRound::start(self, name.clone(), seat.options);
-                    wait.leave();
-                    LocalTurn::Front(Some(other))
-                }
-                front @ LocalTurn::Front(_) => front,
-            };
-            let held = matches!(turn, LocalTurn::Held(_));
-            match seat.call(turn) {
-                Ok(()) => return if held { Passed::On } else { passed },
-                Err(back) => turn = back,
-            }
+            SeatState::Waiting | SeatState::Gone => {}
         }
     }
 }
@@ -245,8 +151,34 @@ impl Lines {
         &self.parts[mixed % PARTS]
     }
 
+    /// Puts a claim in front of its line, and takes those of its owner out of their seats.
+    pub(crate) fn put_in_front(&self, claim: &Arc<Claim>) -> Behind {
+        let owner = claim.token.owner();
+        let mut part = locked(self.part(&claim.name));
+        // It stands there since it asked for the lock.
+        if let Some(front) = part.fronts.get_mut(&claim.name) {
+            *front = Arc::downgrade(claim);
+        }
+        let mut seats = part.seats.get_mut(&claim.name);
+        let count = seats.as_ref().map_or(0, |seats| seats.len());
+        claim.begin(count);
+        let mut same_owner = Vec::new();
+        if owner.is_some()
+            && let Some(seats) = &mut seats
+        {
+            seats.retain(|seat| {
+                let same = seat.options.owner == owner;
+                if same {
+                    same_owner.push(Arc::clone(seat));
+                }
+                !same
+            });
+        }
+        Behind { any: count > 0, same_owner }
+    }
+
     /// The next seat in line. Without one the line ends.
-    fn next(&self, name: &Name) -> Option<Arc<Seat>> {
+    pub(crate) fn next(&self, name: &Name) -> Option<Arc<Seat>> {
         let mut part = locked(self.part(name));
         let seat = part.seats.get_mut(name).and_then(VecDeque::pop_front);
         if seat.is_none() {
@@ -270,30 +202,25 @@ fn shrink<K: Hash + Eq, V>(map: &mut HashMap<K, V>) {
 impl Seat {
     /// Ready when it is this seat's turn. Not to be asked again after that.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<LocalTurn> {
-        let mut state = locked(&self.state);
-        match &mut *state {
-            SeatState::Waiting(waker) => {
-                *waker = Some(cx.waker().clone());
-                Poll::Pending
+        self.state.poll(cx, |state| match std::mem::replace(state, SeatState::Gone) {
+            SeatState::Called(turn) => Some(turn),
+            before => {
+                *state = before;
+                None
             }
-            SeatState::Gone => Poll::Pending,
-            SeatState::Called(_) => match std::mem::replace(&mut *state, SeatState::Gone) {
-                SeatState::Called(turn) => Poll::Ready(turn),
-                _ => Poll::Pending,
-            },
-        }
+        })
     }
 
-    /// Passes something to whoever sits here, or back if nobody does.
-    fn call(&self, turn: LocalTurn) -> Result<(), LocalTurn> {
-        let mut state = locked(&self.state);
-        let SeatState::Waiting(waker) = &mut *state else { return Err(turn) };
-        let waker = waker.take();
+    pub(crate) fn options(&self) -> &LockOptions {
+        &self.options
+    }
+
+    /// Gives something to the one who sits here; returns it if nobody does.
+    pub(crate) fn give(&self, turn: LocalTurn) -> Result<(), LocalTurn> {
+        let mut state = self.state.lock();
+        let SeatState::Waiting = *state else { return Err(turn) };
         *state = SeatState::Called(turn);
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        state.unlock_and_wake();
         Ok(())
     }
 }

@@ -11,12 +11,12 @@ use std::time::Duration;
 use crate::Error;
 use crate::core::Core;
 use crate::drive::{
-    AcquireRound, Claim, ConfirmRound, Defeated, ExtendRound, InspectRound, Status, WaitRound,
-    hopeless,
+    AcquireRound, Claim, ConfirmRound, Defeated, ExtendRound, InspectRound, LocalTurn, Status,
+    WaitRound, hopeless,
 };
 use crate::gate::Admission;
 use crate::guard::Guard;
-use crate::line::{Entry, LocalTurn, Seat};
+use crate::line::{Entry, Seat};
 use crate::lock_options::LockOptions;
 use crate::name::Name;
 use crate::node::{Failure, FailureKind};
@@ -311,7 +311,7 @@ impl Locking {
         if !claim.is_in_line() {
             // Nobody came for it in time.
             self.stage = Stage::New;
-            claim.let_go();
+            claim.drop_guard();
             return None;
         }
         Some(self.take(claim))
@@ -325,7 +325,7 @@ impl Locking {
     }
 
     fn hold(&mut self, claim: Arc<Claim>) -> Poll<Result<Guard, Error>> {
-        self.lock.core.front_holds(&claim);
+        self.lock.core.hold_in_front(&claim);
         self.take(claim)
     }
 
@@ -426,16 +426,10 @@ impl Locking {
             Stage::Recognizing(_) => LocalTurn::Front(None),
             Stage::Admitting(admission) if admission.leave() => LocalTurn::Front(None),
             Stage::Admitting(_) => return,
-            Stage::Borrowing(claim, _) => {
-                claim.give_back();
-                LocalTurn::Front(None)
-            }
+            Stage::Borrowing(claim, _) => return claim.discard(),
             Stage::Asking(round) => return round.leave(),
             Stage::Waiting(wait) => LocalTurn::Front(Some(wait)),
-            Stage::Confirming(round) => {
-                round.claim().give_back();
-                LocalTurn::Front(None)
-            }
+            Stage::Confirming(round) => return round.claim().discard(),
         };
         core.pass_on(name, turn);
     }
@@ -571,7 +565,7 @@ impl Locking {
                 Poll::Ready(LocalTurn::Held(claim)) if claim.is_lost() => {
                     // It was passed on, and nobody came for it in time.
                     self.stage = Stage::New;
-                    claim.let_go();
+                    claim.drop_guard();
                 }
                 Poll::Ready(LocalTurn::Held(claim)) => {
                     self.stage = Stage::Over;
@@ -614,7 +608,7 @@ impl Locking {
                 }
                 // It has just been released, or cannot be known: as any other then.
                 Poll::Ready(Err(_)) => {
-                    claim.give_back();
+                    claim.release_on_nodes();
                     self.ask();
                 }
             },
@@ -666,7 +660,7 @@ impl Locking {
                 if sure && left > self.lock.options.least {
                     return Some(self.hold(claim));
                 }
-                claim.give_back();
+                claim.release_on_nodes();
                 if !waits {
                     self.stage = Stage::Over;
                     core.pass_on(name, LocalTurn::Front(None));

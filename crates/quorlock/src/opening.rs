@@ -148,13 +148,7 @@ impl Opening {
         if have >= self.quorum.enough() {
             return Ok(());
         }
-        Err(Error::NoQuorum {
-            verb: "can be used".to_owned(),
-            have,
-            need: self.quorum.enough(),
-            nodes: self.quorum.nodes(),
-            answers: NodeAnswers(failures),
-        })
+        Err(Error::no_quorum("can be used", have, self.quorum, NodeAnswers(failures)))
     }
 
     /// Makes the settings fit what the nodes say that they can do, and the locker out of both.

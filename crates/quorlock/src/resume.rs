@@ -81,7 +81,7 @@ impl Unsure {
 impl Drop for Unsure {
     fn drop(&mut self) {
         if let Some(claim) = &self.0 {
-            claim.forget();
+            claim.detach();
         }
     }
 }

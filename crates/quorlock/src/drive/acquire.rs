@@ -1,18 +1,17 @@
 //! The round that takes a name which nobody has.
 
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use super::{Claim, Origin, ReleaseRound, Won, refusals::Refusals};
+use super::{Claim, LocalTurn, Origin, ReleaseRound, Won, refusals::Refusals};
 use crate::Error;
 use crate::core::{Core, Stamp};
 use crate::error::NodeAnswers;
-use crate::line::LocalTurn;
 use crate::lock_options::LockOptions;
-use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Request, Round, Verb};
 use crate::token::Token;
+use crate::waitable::{Waitable, WaitableGuard};
 use quorlock_protocol::{Acquire, AcquireOutcome, Defeat, HolderFence, Moment, Proposal, Vote};
 
 /// One attempt, from the first byte sent to the claim that comes of it.
@@ -31,7 +30,7 @@ pub(crate) struct AcquireRound {
     stamp: Stamp,
     proposal: Option<Proposal>,
     turns: u16,
-    state: Mutex<State>,
+    state: Waitable<State>,
 }
 
 #[derive(Debug)]
@@ -44,7 +43,6 @@ struct State {
     claim: Option<Arc<Claim>>,
     /// The caller went away before that.
     left: bool,
-    waker: Option<Waker>,
 }
 
 /// How an attempt failed.
@@ -68,13 +66,12 @@ impl Defeated {
         }
         let late = defeat == Defeat::TooLate;
         let too_late = if late { " too late for it to be of use" } else { "" };
-        Error::NoQuorum {
-            verb: format!("granted the lock {name}{too_late}"),
-            have: granted,
-            need: core.quorum.enough(),
-            nodes: core.quorum.nodes(),
+        Error::no_quorum(
+            format!("granted the lock {name}{too_late}"),
+            granted,
+            core.quorum,
             answers,
-        }
+        )
     }
 
     /// Whether nothing but that requests or answers arrived too late was in the way. Nodes have not looked at the one,
@@ -114,8 +111,8 @@ impl AcquireRound {
         let proposal = core.proposal(stamp.wall_us, most);
         let turns = proposal.map_or(most, |proposal| proposal.block);
         let round = Acquire::new(core.quorum, &core.terms(options.ttl), since, options.least);
-        let (refusals, claim, left, waker) = (Refusals::default(), None, false, None);
-        let state = State { round, refusals, asking: true, claim, left, waker };
+        let refusals = Refusals::default();
+        let state = State { round, refusals, asking: true, claim: None, left: false };
         let core = Arc::clone(core);
         let round = Arc::new(Self {
             core,
@@ -125,16 +122,16 @@ impl AcquireRound {
             stamp,
             proposal,
             turns,
-            state: state.into(),
+            state: Waitable::new(state),
         });
         round.core.ask_all(&round);
         let lost = {
-            let mut state = locked(&round.state);
+            let mut state = round.state.lock();
             state.asking = false;
             matches!(state.round.outcome(), Some(AcquireOutcome::Lost(_)))
         };
         if lost {
-            round.give_back();
+            round.release_on_nodes();
         }
         round
     }
@@ -142,7 +139,7 @@ impl AcquireRound {
     /// Ready once the round is decided: the claim stands in front of the line, unless its fence has to be
     /// confirmed; or it was lost and is being cleaned up.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Arc<Claim>, Defeated>> {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         if let Some(claim) = &state.claim {
             return Poll::Ready(Ok(Arc::clone(claim)));
         }
@@ -150,23 +147,22 @@ impl AcquireRound {
             drop(state);
             return Poll::Ready(Err(self.defeated(defeat)));
         }
-        state.waker = Some(cx.waker().clone());
-        Poll::Pending
+        state.pending(cx)
     }
 
     /// What the nodes have said by now, for whoever gives up.
     pub(crate) fn defeated(&self, defeat: Defeat) -> Defeated {
-        let state = locked(&self.state);
+        let state = self.state.lock();
         let granted = state.round.tally().yes().len();
         Defeated { defeat, granted, answers: state.refusals.answers(&self.core) }
     }
 
     /// The caller has gone away: gives back whatever was or will be granted, and passes its place in front on.
     pub(crate) fn leave(&self) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         if let Some(claim) = state.claim.clone() {
             drop(state);
-            return self.let_go(&claim);
+            return claim.drop_unclaimed();
         }
         match state.round.outcome() {
             // It is about to stand in front.
@@ -175,45 +171,32 @@ impl AcquireRound {
             None => {
                 state.round.abandon();
                 drop(state);
-                self.give_back();
+                self.release_on_nodes();
                 self.core.gate.leave(&self.core);
             }
         }
         self.core.pass_on(&self.name, LocalTurn::Front(None));
     }
 
-    /// Gives up what was won.
-    fn let_go(&self, claim: &Arc<Claim>) {
-        if claim.to_confirm().is_none() {
-            claim.let_go();
-        } else {
-            // Nobody may have it before its fence is sure.
-            claim.give_back();
-            self.core.pass_on(&self.name, LocalTurn::Front(None));
-        }
-    }
-
     /// Puts what was won in front of the line.
     fn won(&self, claim: &Arc<Claim>) {
         if claim.to_confirm().is_none() {
-            self.core.front_holds(claim);
+            self.core.hold_in_front(claim);
         }
         let (waker, left) = {
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             state.claim = Some(Arc::clone(claim));
-            (state.waker.take(), state.left)
+            (state.take_waker(), state.left)
         };
         if left {
-            self.let_go(claim);
+            claim.drop_unclaimed();
         }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        waker.wake();
     }
 
     fn claim(
         &self,
-        state: MutexGuard<'_, State>,
+        state: WaitableGuard<'_, State>,
         valid_until: Moment,
         fence: HolderFence,
     ) -> Arc<Claim> {
@@ -226,14 +209,14 @@ impl AcquireRound {
         Claim::new(&self.core, self.name.clone(), self.token, self.options, won)
     }
 
-    fn give_back(&self) {
-        let owing = locked(&self.state).round.tally().may_have_run();
+    fn release_on_nodes(&self) {
+        let owing = self.state.lock().round.tally().may_have_run();
         let (name, ttl) = (self.name.clone(), self.options.ttl);
         ReleaseRound::new(&self.core, name, (self.token, None), owing, false, ttl).send();
     }
 
     fn vote(&self, node: usize, fence: Option<u64>, record: impl FnOnce(&mut Refusals) -> Vote) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         if let Some(fence) = fence {
             state.round.fence_given(fence);
         }
@@ -252,14 +235,12 @@ impl AcquireRound {
                 self.won(&claim);
             }
             Some(AcquireOutcome::Lost(_)) => {
-                let (waker, asking) = (state.waker.take(), state.asking);
+                let (waker, asking) = (state.take_waker(), state.asking);
                 drop(state);
                 if !asking {
-                    self.give_back();
+                    self.release_on_nodes();
                 }
-                if let Some(waker) = waker {
-                    waker.wake();
-                }
+                waker.wake();
             }
         }
         self.core.gate.leave(&self.core);
@@ -283,7 +264,7 @@ impl Round for AcquireRound {
                 granted = Some(*fence);
             }
             Answer::Failed(failure) => {
-                let outcome = locked(&self.state).round.outcome();
+                let outcome = self.state.lock().round.outcome();
                 if matches!(outcome, Some(AcquireOutcome::Won { .. })) {
                     self.core.non_voting([(node, failure)]).log(&self.core);
                 }
@@ -298,6 +279,6 @@ impl Round for AcquireRound {
     }
 
     fn is_moot(&self) -> bool {
-        locked(&self.state).round.outcome().is_some()
+        self.state.lock().round.outcome().is_some()
     }
 }

@@ -1,13 +1,13 @@
 //! The round that makes sure of a holder's fence.
 
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use super::{Claim, refusals::Refusals};
 use crate::Error;
 use crate::core::Stamp;
-use crate::locked::locked;
 use crate::node::{Answer, Failure, Request, Round, Verb};
+use crate::waitable::Waitable;
 use quorlock_protocol::{Confirm, NodeSet, Vote};
 
 /// Raises the nodes to the fence of a claim, where its record still is. Needed when they gave out
@@ -20,21 +20,20 @@ pub(crate) struct ConfirmRound {
     /// from an earlier request, and lose it before the lease ends.
     backing: NodeSet,
     stamp: Stamp,
-    state: Mutex<State>,
+    state: Waitable<State>,
 }
 
 #[derive(Debug)]
 struct State {
     round: Confirm,
     refusals: Refusals,
-    waker: Option<Waker>,
 }
 
 impl ConfirmRound {
     pub(crate) fn start(claim: &Arc<Claim>, fence: u64) -> Arc<Self> {
         let (claim, core) = (Arc::clone(claim), Arc::clone(&claim.core));
         let round = Confirm::new(core.quorum);
-        let state = Mutex::new(State { round, refusals: Refusals::default(), waker: None });
+        let state = Waitable::new(State { round, refusals: Refusals::default() });
         let (backing, stamp) = (claim.backing(), core.stamp());
         let round = Arc::new(Self { claim, fence, backing, stamp, state });
         core.ask_all(&round);
@@ -47,41 +46,26 @@ impl ConfirmRound {
 
     /// Ready with whether the fence is sure, once that is known.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<bool> {
-        let mut state = locked(&self.state);
-        match state.round.outcome() {
-            Some(sure) => Poll::Ready(sure),
-            None => {
-                state.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
+        self.state.poll(cx, |state| state.round.outcome())
     }
 
     /// What to tell the caller if it is not.
     pub(crate) fn unsure(&self) -> Error {
         let Claim { core, name, .. } = &*self.claim;
-        let state = locked(&self.state);
-        Error::NoQuorum {
-            verb: format!("confirmed the number of the lock {name}"),
-            have: state.round.tally().yes().len(),
-            need: core.quorum.enough(),
-            nodes: core.quorum.nodes(),
-            answers: state.refusals.answers(core),
-        }
+        let state = self.state.lock();
+        let verb = format!("confirmed the number of the lock {name}");
+        let have = state.round.tally().yes().len();
+        Error::no_quorum(verb, have, core.quorum, state.refusals.answers(core))
     }
 
     fn vote(&self, node: usize, record: impl FnOnce(&mut Refusals) -> Vote) {
-        let waker = {
-            let mut state = locked(&self.state);
+        self.state.update_and_wake(|state| {
             let vote = match record(&mut state.refusals) {
                 Vote::Yes if !self.backing.contains(node) => Vote::Unknown,
                 vote => vote,
             };
-            state.round.vote(node, vote).and_then(|_| state.waker.take())
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+            state.round.vote(node, vote).is_some()
+        });
     }
 }
 

@@ -1,14 +1,14 @@
 //! The round that makes a lease last longer.
 
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use super::{Claim, Extending, refusals::Refusals};
 use crate::Error;
 use crate::core::Stamp;
 use crate::error::Loss;
-use crate::locked::locked;
 use crate::node::{Answer, Failure, ParticipantId, Request, Round, Verb};
+use crate::waitable::Waitable;
 use quorlock_protocol::{Extend, ExtendOutcome, Fences, HolderFence, Moment, Restore, Vote};
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct ExtendRound {
     participant: Option<ParticipantId>,
     /// Nobody waits for it: what is amiss goes to the log.
     unattended: bool,
-    state: Mutex<State>,
+    state: Waitable<State>,
 }
 
 #[derive(Debug)]
@@ -29,7 +29,6 @@ struct State {
     round: Extend,
     fences: Fences,
     refusals: Refusals,
-    waker: Option<Waker>,
 }
 
 impl ExtendRound {
@@ -49,7 +48,7 @@ impl ExtendRound {
         let terms = core.terms(claim.ttl());
         let round = Extend::new(core.quorum, &terms, from.since, from.deadline, from.backing);
         let fences = Fences::default();
-        let state = Mutex::new(State { round, fences, refusals: Refusals::default(), waker: None });
+        let state = Waitable::new(State { round, fences, refusals: Refusals::default() });
         let (last, participant) = (claim.last_fence(), claim.participant());
         let claim = Arc::clone(claim);
         let round = Arc::new(Self { claim, from, last, participant, unattended, state });
@@ -62,38 +61,33 @@ impl ExtendRound {
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let name = || self.claim.name.clone();
         let core = &self.claim.core;
-        let mut state = locked(&self.state);
-        Poll::Ready(match state.round.outcome() {
-            None => {
-                state.waker = Some(cx.waker().clone());
-                return Poll::Pending;
-            }
-            Some(ExtendOutcome::Renewed { .. }) => Ok(()),
-            Some(ExtendOutcome::Apart) => Err(Error::Lost { name: name(), reason: Loss::Clock }),
-            Some(ExtendOutcome::Lost) => {
-                let reason = if state.round.is_refused() { Loss::Gone } else { Loss::Expired };
-                Err(Error::Lost { name: name(), reason })
-            }
-            Some(ExtendOutcome::Unknown) => Err(Error::NoQuorum {
-                verb: format!("extended the lock {}", name()),
-                have: state.round.tally().yes().len(),
-                need: core.quorum.enough(),
-                nodes: core.quorum.nodes(),
-                answers: state.refusals.answers(core),
-            }),
+        self.state.poll(cx, |state| {
+            Some(match state.round.outcome()? {
+                ExtendOutcome::Renewed { .. } => Ok(()),
+                ExtendOutcome::Apart => Err(Error::Lost { name: name(), reason: Loss::Clock }),
+                ExtendOutcome::Lost => {
+                    let reason = if state.round.is_refused() { Loss::Gone } else { Loss::Expired };
+                    Err(Error::Lost { name: name(), reason })
+                }
+                ExtendOutcome::Unknown => {
+                    let verb = format!("extended the lock {}", name());
+                    let have = state.round.tally().yes().len();
+                    Err(Error::no_quorum(verb, have, core.quorum, state.refusals.answers(core)))
+                }
+            })
         })
     }
 
     /// The highest fence that the nodes have of it by now.
     pub(crate) fn fence(&self) -> HolderFence {
-        locked(&self.state).fences.highest(self.claim.core.quorum)
+        self.state.lock().fences.highest(self.claim.core.quorum)
     }
 
     fn vote(&self, node: usize, record: impl FnOnce(&mut Refusals) -> Vote) {
         let now = self.claim.core.now();
         let (deadline, stands_on) = self.claim.stands(self.from.backed);
         let (outcome, backing, waker) = {
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             state.round.outlived(deadline);
             state.round.stands_on(stands_on);
             let vote = record(&mut state.refusals);
@@ -104,7 +98,7 @@ impl ExtendRound {
                 self.claim.backed(self.from.since, backing);
                 return;
             };
-            (outcome, backing, state.waker.take())
+            (outcome, backing, state.take_waker())
         };
         let doubtful = self.claim.extended(outcome, self.from.since, backing);
         if doubtful && self.unattended {
@@ -114,9 +108,7 @@ impl ExtendRound {
             let name = &self.claim.name;
             tracing::warn!(all_clear = true, lock = %name, "the lock {name} is extended again");
         }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        waker.wake();
     }
 }
 
@@ -125,7 +117,7 @@ impl ExtendRound {
     /// those, one each second is enough. That it is over is said of the same locks.
     fn warn(&self, now: Moment) {
         let Claim { core, name, .. } = &*self.claim;
-        let why = locked(&self.state).refusals.answers(core);
+        let why = self.state.lock().refusals.answers(core);
         if self.claim.say_doubt(&why, now, || core.watchdog.may_warn(now)) {
             tracing::warn!(lock = %name, "the lock {name} is not extended yet, trying again: {why}");
         } else {
@@ -146,7 +138,7 @@ impl Round for ExtendRound {
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
         let answer = self.claim.core.heard(node, self.from.stamp.wall_us, answer);
         if let Answer::Granted { fence } = answer {
-            locked(&self.state).fences.record(fence);
+            self.state.lock().fences.record(fence);
         }
         self.vote(node, |refusals| refusals.record(node, answer));
     }

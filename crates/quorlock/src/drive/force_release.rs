@@ -1,16 +1,16 @@
 //! The round that takes a lock away from its holder.
 
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::{NodeRelease, NodeReleaseState, Status};
 use crate::Error;
 use crate::core::{Core, Stamp};
 use crate::error::{NodeAnswer, NodeAnswers};
-use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, Holder, Request, Round, Verb};
+use crate::waitable::Waitable;
 use quorlock_protocol::NodeSet;
 
 #[derive(Debug)]
@@ -20,14 +20,13 @@ pub(crate) struct ForceReleaseRound {
     stamp: Stamp,
     /// Who was seen on each node.
     seen: Vec<Option<Holder>>,
-    state: Mutex<State>,
+    state: Waitable<State>,
 }
 
 #[derive(Debug)]
 struct State {
     /// What is known of each node; `None` until it has answered.
     nodes: Vec<Option<NodeReleaseState>>,
-    waker: Option<Waker>,
 }
 
 impl ForceReleaseRound {
@@ -52,7 +51,7 @@ impl ForceReleaseRound {
             name: status.name.clone(),
             stamp: core.stamp(),
             seen,
-            state: Mutex::new(State { nodes, waker: None }),
+            state: Waitable::new(State { nodes }),
         });
         core.ask(&round, ask);
         round
@@ -60,12 +59,9 @@ impl ForceReleaseRound {
 
     /// Ready once every node was heard or given up on.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Vec<NodeRelease>, Error>> {
-        let mut state = locked(&self.state);
-        if state.nodes.iter().any(Option::is_none) {
-            state.waker = Some(cx.waker().clone());
-            return Poll::Pending;
-        }
-        let nodes = state.nodes.iter().flatten().cloned().enumerate();
+        let nodes: Vec<_> =
+            ready!(self.state.poll(cx, |state| state.nodes.iter().cloned().collect()));
+        let nodes = nodes.into_iter().enumerate();
         let nodes: Vec<_> =
             nodes.map(|(node, state)| NodeRelease { node: self.core.label(node), state }).collect();
         let quorum = self.core.quorum;
@@ -80,27 +76,18 @@ impl ForceReleaseRound {
         Poll::Ready(if have >= quorum.enough() {
             Ok(nodes)
         } else {
-            Err(Error::NoQuorum {
-                verb: format!("dropped the lock {}", self.name),
-                have,
-                need: quorum.enough(),
-                nodes: quorum.nodes(),
-                answers: NodeAnswers(open),
-            })
+            let verb = format!("dropped the lock {}", self.name);
+            Err(Error::no_quorum(verb, have, quorum, NodeAnswers(open)))
         })
     }
 
     fn hear(&self, node: usize, heard: NodeReleaseState) {
-        let waker = {
-            let mut state = locked(&self.state);
-            if let Some(place) = state.nodes.get_mut(node) {
-                *place = Some(heard);
+        self.state.update_and_wake(|state| {
+            if let Some(known) = state.nodes.get_mut(node) {
+                *known = Some(heard);
             }
-            if state.nodes.iter().all(Option::is_some) { state.waker.take() } else { None }
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+            state.nodes.iter().all(Option::is_some)
+        });
     }
 }
 

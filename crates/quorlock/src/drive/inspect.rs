@@ -1,17 +1,18 @@
 //! The round that only looks.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::core::{Core, Stamp};
 use crate::error::{Error, NodeAnswer, NodeAnswers};
-use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Holder, Record, Request, Round, Seen, Verb};
 use crate::note::Note;
 use crate::token::{OwnerId, Token};
+use crate::waitable::Waitable;
+use quorlock_protocol::Quorum;
 
 /// Why a node casts no vote, where it has not said more.
 const MAY_HAVE_FORGOTTEN: &str = "new, or started or emptied, and locks may be forgotten; wait, or run quorlock init if no lock was ever taken on them";
@@ -21,23 +22,22 @@ pub(crate) struct InspectRound {
     core: Arc<Core>,
     name: Name,
     stamp: Stamp,
-    state: Mutex<State>,
+    state: Waitable<State>,
 }
 
 #[derive(Debug)]
 struct State {
     seen: Vec<Option<Result<Seen, Failure>>>,
-    waker: Option<Waker>,
 }
 
 impl InspectRound {
     pub(crate) fn start(core: &Arc<Core>, name: Name) -> Arc<Self> {
-        let state = State { seen: vec![None; core.nodes.len()], waker: None };
+        let state = State { seen: vec![None; core.nodes.len()] };
         let round = Arc::new(Self {
             core: Arc::clone(core),
             name,
             stamp: core.stamp(),
-            state: Mutex::new(state),
+            state: Waitable::new(state),
         });
         core.ask_all(&round);
         round
@@ -45,31 +45,24 @@ impl InspectRound {
 
     /// Ready once every node was heard or given up on.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Status> {
-        let mut state = locked(&self.state);
-        if state.seen.iter().any(Option::is_none) {
-            state.waker = Some(cx.waker().clone());
-            return Poll::Pending;
-        }
-        let nodes = state.seen.iter().flatten().cloned().enumerate();
+        let seen: Vec<_> =
+            ready!(self.state.poll(cx, |state| state.seen.iter().cloned().collect()));
+        let nodes = seen.into_iter().enumerate();
         let nodes = nodes.map(|(node, seen)| NodeStatus::new(self.core.label(node), seen));
         Poll::Ready(Status {
             name: self.name.clone(),
-            enough: self.core.quorum.enough(),
+            quorum: self.core.quorum,
             nodes: nodes.collect(),
         })
     }
 
     fn see(&self, node: usize, seen: Result<Seen, Failure>) {
-        let waker = {
-            let mut state = locked(&self.state);
-            if let Some(place) = state.seen.get_mut(node) {
-                *place = Some(seen);
+        self.state.update_and_wake(|state| {
+            if let Some(known) = state.seen.get_mut(node) {
+                *known = Some(seen);
             }
-            if state.seen.iter().all(Option::is_some) { state.waker.take() } else { None }
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+            state.seen.iter().all(Option::is_some)
+        });
     }
 }
 
@@ -113,7 +106,7 @@ pub struct Status {
     pub name: Name,
     /// What each node says.
     pub nodes: Vec<NodeStatus>,
-    enough: usize,
+    quorum: Quorum,
 }
 
 /// A lock as one node sees it.
@@ -181,9 +174,9 @@ impl Status {
         let silent = self.nodes.len() - answers.len();
         let free = answers.iter().filter(|record| record.is_none()).count();
         match holder {
-            Some(holder) if most >= self.enough => Verdict::Held(holder),
-            _ if free >= self.enough => Verdict::Free,
-            _ if most + silent >= self.enough => Verdict::Unknown,
+            Some(holder) if most >= self.quorum.enough() => Verdict::Held(holder),
+            _ if free >= self.quorum.enough() => Verdict::Free,
+            _ if most + silent >= self.quorum.enough() => Verdict::Unknown,
             _ => Verdict::Split,
         }
     }
@@ -214,7 +207,7 @@ impl Status {
         let mut votes_in: Vec<_> =
             answered.map(|node| node.quarantine.unwrap_or(Duration::ZERO)).collect();
         votes_in.sort_unstable();
-        votes_in.get(self.enough - 1).copied().filter(|left| !left.is_zero())
+        votes_in.get(self.quorum.enough() - 1).copied().filter(|left| !left.is_zero())
     }
 
     /// What the holder says of itself, if it does.
@@ -255,10 +248,9 @@ impl Status {
             Some(NodeAnswer { node: node.clone(), failure })
         });
         let answers = NodeAnswers(silent.collect());
-        let (nodes, need) = (self.nodes.len(), self.enough);
-        let have = nodes - answers.0.len();
+        let have = self.nodes.len() - answers.0.len();
         let verb = format!("could be asked for the lock {}", self.name);
-        (have < need).then_some(Error::NoQuorum { verb, have, need, nodes, answers })
+        (have < self.quorum.enough()).then(|| Error::no_quorum(verb, have, self.quorum, answers))
     }
 
     /// That nobody holds the lock as far as is known, and that too few nodes can be asked or vote, if it is so.
@@ -287,7 +279,7 @@ impl Status {
         let tokens =
             self.nodes.iter().filter_map(|node| node.record.as_ref().ok()?.as_ref()?.token);
         let token = tokens.clone().find(|token| token.owner() == Some(owner))?;
-        (tokens.filter(|other| *other == token).count() >= self.enough).then_some(token)
+        (tokens.filter(|other| *other == token).count() >= self.quorum.enough()).then_some(token)
     }
 
     /// How long the lock stays taken unless it is renewed: until so many records have expired
@@ -304,7 +296,7 @@ impl Status {
             })
             .collect();
         free_in.sort_unstable();
-        free_in.get(self.enough - 1).copied()
+        free_in.get(self.quorum.enough() - 1).copied()
     }
 }
 
@@ -334,7 +326,7 @@ mod tests {
             })
             .collect();
         let name = Name::new("x").unwrap();
-        Status { name, enough: nodes.len() / 2 + 1, nodes }
+        Status { name, quorum: Quorum::of(nodes.len()).unwrap(), nodes }
     }
 
     #[test]

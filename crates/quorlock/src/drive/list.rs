@@ -1,12 +1,12 @@
 //! The round that asks one node which locks it holds.
 
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use crate::core::{Core, Stamp};
-use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Listed, Request, Round, Verb};
+use crate::waitable::Waitable;
 use quorlock_protocol::NodeSet;
 
 /// So many steps a list has at the most: a step looks at some thousand keys.
@@ -65,18 +65,17 @@ pub(crate) struct ListRound {
     name: Name,
     from: Vec<u8>,
     stamp: Stamp,
-    state: Mutex<State>,
+    state: Waitable<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     answer: Option<Result<Listed, Failure>>,
-    waker: Option<Waker>,
 }
 
 impl ListRound {
     pub(crate) fn start(core: &Core, name: Name, node: usize, from: Vec<u8>) -> Arc<Self> {
-        let round = Arc::new(Self { name, from, stamp: core.stamp(), state: Mutex::default() });
+        let round = Arc::new(Self { name, from, stamp: core.stamp(), state: Waitable::default() });
         let mut nodes = NodeSet::EMPTY;
         nodes.insert(node);
         core.ask(&round, nodes);
@@ -85,25 +84,14 @@ impl ListRound {
 
     /// Ready once the node was heard or given up on. Not to be asked again after that.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Listed, Failure>> {
-        let mut state = locked(&self.state);
-        match state.answer.take() {
-            Some(answer) => Poll::Ready(answer),
-            None => {
-                state.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
+        self.state.poll(cx, |state| state.answer.take())
     }
 
     fn answer(&self, answer: Result<Listed, Failure>) {
-        let waker = {
-            let mut state = locked(&self.state);
+        self.state.update_and_wake(|state| {
             state.answer = Some(answer);
-            state.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+            true
+        });
     }
 }
 

@@ -11,7 +11,7 @@
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::core::Core;
@@ -22,6 +22,7 @@ use crate::node::{
     Verb, Writes,
 };
 use crate::runtime::{Moment, Runtime, random_u64, wall_us};
+use crate::waitable::Waitable;
 use quorlock_protocol::{Carries, MembershipStep, Quorum, next_membership_step};
 
 /// From one attempt that came to nothing to the next.
@@ -81,12 +82,11 @@ struct MarkerRound {
     wall_us: u64,
     /// What each node is asked to write; `None` for a look.
     marks: Vec<Option<Mark>>,
-    state: Mutex<State>,
+    state: Waitable<State>,
 }
 
 struct State {
     known: Vec<Option<Known>>,
-    waker: Option<Waker>,
 }
 
 impl MarkerRound {
@@ -103,7 +103,7 @@ impl MarkerRound {
             sent: runtime.now(),
             wall_us,
             marks,
-            state: Mutex::new(State { known, waker: None }),
+            state: Waitable::new(State { known }),
         });
         for (index, node) in nodes.iter().enumerate().filter(|(index, _)| asked(*index)) {
             node.submit(Call::new(Arc::clone(&round) as Arc<dyn Round>, index));
@@ -116,27 +116,21 @@ impl MarkerRound {
         cx: &mut Context<'_>,
         asked: impl Fn(usize) -> bool,
     ) -> Poll<Vec<Option<Known>>> {
-        let mut state = locked(&self.state);
-        let all =
-            state.known.iter().enumerate().all(|(node, known)| known.is_some() || !asked(node));
-        if all {
-            return Poll::Ready(std::mem::take(&mut state.known));
-        }
-        state.waker = Some(cx.waker().clone());
-        Poll::Pending
+        self.state.poll(cx, |state| {
+            let mut known = state.known.iter().enumerate();
+            known
+                .all(|(node, known)| known.is_some() || !asked(node))
+                .then(|| std::mem::take(&mut state.known))
+        })
     }
 
     fn take_in(&self, node: usize, known: Known) {
-        let waker = {
-            let mut state = locked(&self.state);
-            if let Some(place) = state.known.get_mut(node) {
-                *place = Some(known);
+        self.state.update_and_wake(|state| {
+            if let Some(before) = state.known.get_mut(node) {
+                *before = Some(known);
             }
-            state.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+            true
+        });
     }
 }
 

@@ -14,14 +14,13 @@ mod force_release;
 mod inspect;
 mod list;
 mod membership;
-mod nature;
 mod refusals;
 mod release;
 mod set_note;
 mod wait;
 
 pub(crate) use acquire::{AcquireRound, Defeated};
-pub(crate) use claim::{Claim, Extending, Origin, Won};
+pub(crate) use claim::{Claim, Extending, LocalTurn, Origin, Passed, Won};
 pub(crate) use confirm::ConfirmRound;
 pub(crate) use extend::ExtendRound;
 pub(crate) use force_release::ForceReleaseRound;

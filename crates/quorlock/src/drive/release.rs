@@ -1,17 +1,17 @@
 //! The round that gives a name back, and what it achieved.
 
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::{WaitRound, refusals::Refusals};
 use crate::Error;
 use crate::core::{Core, Stamp};
 use crate::error::Loss;
-use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{Answer, Failure, ParticipantId, Request, Round, Verb};
 use crate::token::Token;
+use crate::waitable::Waitable;
 use quorlock_protocol::{Moment, NodeSet, Release, ReleaseOutcome, Vote};
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct ReleaseRound {
     /// The nodes that can have something to release, and when that is gone by itself.
     owing: NodeSet,
     until: Moment,
-    state: Mutex<State>,
+    state: Waitable<State>,
 }
 
 #[derive(Debug)]
@@ -40,7 +40,6 @@ struct State {
     left: NodeSet,
     /// Whether a shutdown still has to wait for this round.
     pending: bool,
-    waker: Option<Waker>,
     /// Who wants it back, and asks once it is decided.
     next: Option<Arc<WaitRound>>,
 }
@@ -65,13 +64,13 @@ impl ReleaseRound {
         }
         let pending = !owing.is_empty();
         let (refusals, left) = (Refusals::default(), NodeSet::EMPTY);
-        let state = State { round, refusals, left, pending, waker: None, next: None };
+        let state = State { round, refusals, left, pending, next: None };
         let until = stamp.sent.after(expires_after);
         let core = Arc::clone(core);
         if pending {
             core.releases.begin();
         }
-        let state = state.into();
+        let state = Waitable::new(state);
         Arc::new(Self { core, name, token, participant, stamp, next, queued, owing, until, state })
     }
 
@@ -82,7 +81,7 @@ impl ReleaseRound {
 
     /// Lets somebody ask for it again once this is decided; gives him back if it is.
     pub(super) fn follow(&self, wait: Arc<WaitRound>) -> Option<Arc<WaitRound>> {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         if state.round.outcome().is_some() {
             return Some(wait);
         }
@@ -94,31 +93,26 @@ impl ReleaseRound {
     pub(crate) fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Result<Released, Error>> {
         let name = || self.name.clone();
         let core = &self.core;
-        let mut state = locked(&self.state);
-        Poll::Ready(match state.round.outcome() {
-            None => {
-                state.waker = Some(cx.waker().clone());
-                return Poll::Pending;
-            }
+        self.state.poll(cx, |state| {
+            Some(match state.round.outcome()? {
             // Where the record is left to others, the rest is no majority for anybody else.
-            Some(ReleaseOutcome::Released) if self.is_left(&state) => {
+            ReleaseOutcome::Released if self.is_left(state) => {
                 Ok(Released(Outcome::LeftToOthers(Arc::clone(self))))
             }
-            Some(ReleaseOutcome::Released) => Ok(Released::freed(Arc::clone(self))),
-            Some(ReleaseOutcome::AlreadyLost) => {
+            ReleaseOutcome::Released => Ok(Released::freed(Arc::clone(self))),
+            ReleaseOutcome::AlreadyLost => {
                 Err(Error::Lost { name: name(), reason: Loss::Gone })
             }
-            Some(ReleaseOutcome::Partial) => Err(Error::NoQuorum {
-                verb: format!(
+            ReleaseOutcome::Partial => {
+                let verb = format!(
                     "released the lock {} (the others are asked again, and keep it for at most {:?})",
                     name(),
                     self.taken_for()
-                ),
-                have: state.round.tally().yes().len(),
-                need: core.quorum.enough(),
-                nodes: core.quorum.nodes(),
-                answers: state.refusals.answers(core),
-            }),
+                );
+                let have = state.round.tally().yes().len();
+                Err(Error::no_quorum(verb, have, core.quorum, state.refusals.answers(core)))
+            }
+        })
         })
     }
 
@@ -133,21 +127,19 @@ impl ReleaseRound {
 
     fn vote(&self, node: usize, record: impl FnOnce(&mut Refusals) -> Vote) {
         let (waker, next, ended) = {
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             let vote = record(&mut state.refusals);
             let decided = state.round.vote(node, vote).is_some();
             let ended = state.pending && state.round.tally().all_heard();
             state.pending &= !ended;
             let (waker, next) =
-                if decided { (state.waker.take(), state.next.take()) } else { (None, None) };
+                if decided { (state.take_waker(), state.next.take()) } else { Default::default() };
             (waker, next, ended)
         };
         if ended {
             self.core.releases.end();
         }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        waker.wake();
         if let Some(next) = next {
             next.follows();
         }
@@ -167,7 +159,7 @@ impl Round for ReleaseRound {
 
     fn cast(self: Arc<Self>, node: usize, answer: Answer) {
         if matches!(answer, Answer::LeftToOthers) {
-            locked(&self.state).left.insert(node);
+            self.state.lock().left.insert(node);
         }
         self.vote(node, |refusals| refusals.record(node, answer));
     }
@@ -228,7 +220,7 @@ impl Released {
 
 impl ReleaseRound {
     fn report(&self) -> Vec<NodeRelease> {
-        let state = locked(&self.state);
+        let state = self.state.lock();
         let tally = state.round.tally();
         (0..self.core.nodes.len())
             .map(|node| NodeRelease {

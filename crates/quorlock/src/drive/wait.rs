@@ -1,14 +1,12 @@
 //! A candidate in the queues of all nodes.
 
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::{Claim, Defeated, Origin, ReleaseRound, Won, refusals::Refusals};
+use super::{Claim, Defeated, LocalTurn, Origin, ReleaseRound, Won, refusals::Refusals};
 use crate::core::{Core, Stamp};
-use crate::line::LocalTurn;
 use crate::lock_options::LockOptions;
-use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
     Answer, Failure, FailureKind, Grant, Proposal, Queued, Request, Round, Ticket, TicketNumber,
@@ -16,6 +14,7 @@ use crate::node::{
 };
 use crate::runtime::random_u64;
 use crate::token::Token;
+use crate::waitable::{StoredWaker, Waitable, WaitableGuard};
 use crate::waiters::Gone;
 use crate::watchdog::{Alarm, WheelSlot};
 use quorlock_protocol::{
@@ -43,7 +42,7 @@ pub(crate) struct WaitRound {
     ttl_ns: u64,
     least_ns: u64,
     slot: WheelSlot,
-    state: Mutex<State>,
+    state: Waitable<State>,
 }
 
 /// What nodes know a candidate by. Another one once it is given back: a release may run late, or twice, and must
@@ -76,7 +75,6 @@ struct State {
     proposed: u64,
     block: u16,
     refusals: Refusals,
-    waker: Option<Waker>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -121,7 +119,7 @@ impl WaitRound {
     pub(crate) fn start_behind(release: &ReleaseRound, options: LockOptions) -> Arc<Self> {
         let core = &release.core;
         let wait = Self::new(core, release.name.clone(), options);
-        wait.look_within(LATEST_TICKET, &mut locked(&wait.state).phase);
+        wait.look_within(LATEST_TICKET, &mut wait.state.lock().phase);
         if let Some(wait) = release.follow(Arc::clone(&wait)) {
             wait.follows();
         }
@@ -131,7 +129,7 @@ impl WaitRound {
     /// The release before it is decided.
     pub(super) fn follows(self: &Arc<Self>) {
         let waits = {
-            let state = locked(&self.state);
+            let state = self.state.lock();
             let waits = !state.queueing.has_asked() && state.phase.is_waiting();
             if waits {
                 self.core.watchdog.clear(&**self);
@@ -153,7 +151,7 @@ impl WaitRound {
             ttl_ns: nanos(options.ttl),
             least_ns: nanos(options.least),
             slot: WheelSlot::default(),
-            state: Mutex::new(State {
+            state: Waitable::new(State {
                 identity: Identity { token: Token::owned(&*core.runtime, options.owner), waiter },
                 queueing: Queueing::new(core.quorum),
                 phase: Phase::WAITING,
@@ -165,7 +163,6 @@ impl WaitRound {
                 block,
                 proposed: u64::MAX,
                 refusals: Refusals::default(),
-                waker: None,
             }),
         })
     }
@@ -179,7 +176,7 @@ impl WaitRound {
         options: &LockOptions,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Arc<Claim>>> {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         match &state.phase {
             Phase::Won(won) if self.core.now() < won.0.before(self.least()) => {
                 let ((valid_until, fence), turns) = (**won, state.block);
@@ -201,10 +198,10 @@ impl WaitRound {
             Phase::Won(_) => {
                 // Nobody came for it in time.
                 state.phase = Phase::WAITING;
-                state.waker = Some(cx.waker().clone());
+                let pending = state.pending(cx);
                 drop(state);
                 self.look();
-                Poll::Pending
+                pending
             }
             Phase::Hopeless => Poll::Ready(None),
             Phase::Missed => {
@@ -212,17 +209,14 @@ impl WaitRound {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            Phase::Waiting { .. } | Phase::Over => {
-                state.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
+            Phase::Waiting { .. } | Phase::Over => state.pending(cx),
         }
     }
 
     /// Nobody wants it any more: leaves every queue, and gives back what was granted.
     pub(crate) fn leave(&self) {
         let release = {
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             if matches!(state.phase, Phase::Over | Phase::Missed) {
                 return;
             }
@@ -238,7 +232,7 @@ impl WaitRound {
     }
 
     fn identity(&self) -> Identity {
-        locked(&self.state).identity
+        self.state.lock().identity
     }
 
     /// Gives everything back that nodes know by this, for good.
@@ -263,7 +257,7 @@ impl WaitRound {
 
     /// How it stands, for whoever gives up.
     pub(crate) fn defeated(&self) -> Defeated {
-        self.defeated_by(&locked(&self.state))
+        self.defeated_by(&self.state.lock())
     }
 
     fn defeated_by(&self, state: &State) -> Defeated {
@@ -281,7 +275,7 @@ impl WaitRound {
     /// `node` has sent word of a grant, with the secret of the request that it names.
     pub(crate) fn notified(self: &Arc<Self>, node: usize, grant: Grant) {
         {
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             if !state.phase.is_waiting() {
                 return;
             }
@@ -320,7 +314,7 @@ impl WaitRound {
         if self.ask(nodes, false) {
             self.proceed();
         } else {
-            self.look_soon(&mut locked(&self.state).phase);
+            self.look_soon(&mut self.state.lock().phase);
         }
     }
 
@@ -349,7 +343,7 @@ impl WaitRound {
     /// Returns whether it was the time to ask: `false` if it is over, or being done.
     fn ask(self: &Arc<Self>, nodes: NodeSet, yielding: bool) -> bool {
         let ask = {
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             if state.asking || !state.phase.is_waiting() {
                 return false;
             }
@@ -372,7 +366,7 @@ impl WaitRound {
         };
         self.core.ask(&ask, nodes);
         let left = {
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             state.asking = false;
             state.left
         };
@@ -386,7 +380,7 @@ impl WaitRound {
     fn proceed(self: &Arc<Self>) {
         loop {
             let now = self.core.now();
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             let Phase::Waiting { soon } = state.phase else { return };
             if state.asking {
                 return;
@@ -427,19 +421,17 @@ impl WaitRound {
                 let defeated = self.defeated_by(&state);
                 // Whoever has less time than that need not wait.
                 let late = state.refusals.votes_from() > now;
-                let waker = if late { state.waker.take() } else { None };
+                let waker = if late { state.take_waker() } else { StoredWaker::default() };
                 drop(state);
                 non_voting.log_wait(|| defeated.without_votes(&self.core, &self.name));
-                if let Some(waker) = waker {
-                    waker.wake();
-                }
+                waker.wake();
             }
             return;
         }
     }
 
     /// Nothing is to be done any more but to come for it.
-    fn decided(self: &Arc<Self>, mut state: MutexGuard<'_, State>, phase: Phase) {
+    fn decided(self: &Arc<Self>, mut state: WaitableGuard<'_, State>, phase: Phase) {
         if let Phase::Won(won) = &phase {
             let alarm = Arc::clone(self) as Arc<dyn Alarm>;
             self.core.watchdog.set(won.0, self.core.now(), alarm);
@@ -447,11 +439,7 @@ impl WaitRound {
             self.core.watchdog.clear(&**self);
         }
         state.phase = phase;
-        let waker = state.waker.take();
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        state.unlock_and_wake();
     }
 
     /// How long to ask nothing while too few nodes vote: for as long as they have said, if it is that.
@@ -470,12 +458,12 @@ impl WaitRound {
 
     /// For how long no majority votes, by what the nodes have said.
     pub(crate) fn votes_in(&self) -> Duration {
-        locked(&self.state).refusals.votes_from().since(self.core.now())
+        self.state.lock().refusals.votes_from().since(self.core.now())
     }
 
     /// Something was done for the nodes to vote: asks those again that did not.
     pub(crate) fn votes_may_be_had(self: &Arc<Self>) {
-        if locked(&self.state).refusals.votes_in(self.core.quorum).is_some() {
+        if self.state.lock().refusals.votes_in(self.core.quorum).is_some() {
             self.look();
         }
     }
@@ -489,7 +477,7 @@ impl WaitRound {
     fn heard(self: &Arc<Self>, node: usize, ask: &Ask, answer: Answer) {
         {
             let (now, sent) = (self.core.now(), ask.sent);
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             if state.identity != ask.identity {
                 return;
             }
@@ -541,7 +529,7 @@ impl WaitRound {
 
     fn missed(self: &Arc<Self>, node: usize, ask: &Ask, why: Failure) {
         {
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             if state.identity != ask.identity {
                 return;
             }
@@ -553,7 +541,7 @@ impl WaitRound {
 
     /// Whether it was won, and nobody has come for it in time. Then nobody gets it any more.
     fn is_overdue(&self, now: Moment) -> bool {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         let overdue = matches!(&state.phase, Phase::Won(won) if now >= won.0);
         if overdue {
             state.phase = Phase::Missed;
@@ -563,7 +551,7 @@ impl WaitRound {
 
     /// Whether nobody came for it in time, so that it has left.
     pub(crate) fn is_missed(&self) -> bool {
-        locked(&self.state).phase == Phase::Missed
+        self.state.lock().phase == Phase::Missed
     }
 
     /// It stands in no queue any longer, or nobody cares.
@@ -589,7 +577,7 @@ impl WaitRound {
     pub(crate) fn serves(&self, options: &LockOptions) -> bool {
         let LockOptions { ttl, least, owner, .. } = *options;
         let turns = options.turns(self.core.settings.local_turns);
-        let state = locked(&self.state);
+        let state = self.state.lock();
         ttl == self.ttl()
             && least == self.least()
             && owner == state.identity.token.owner()
