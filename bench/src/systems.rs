@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use quorlock::Locker;
+use quorlock::{Locker, RedisOptions};
 use quorlock_testkit::RedisServer;
 use rslock::LockManager;
 
@@ -20,7 +20,7 @@ pub async fn quorlock_at(urls: impl IntoIterator<Item = String>) -> Result<Locke
     // Longer than the default, so that a machine that stalls for a moment fails no attempt. The
     // peer's own limit is 500 ms as well.
     let builder = Locker::builder().node_limit(Duration::from_millis(500)).ttl(TTL);
-    Ok(builder.trust_new_nodes(true).nodes(urls).connect().await?)
+    Ok(builder.redis(RedisOptions::default().trust_new_nodes(true)).nodes(urls).connect().await?)
 }
 
 /// For single attempts.

@@ -1,6 +1,6 @@
 //! The ways to use Quorlock that are measured.
 
-use quorlock::{Builder, Dialect};
+use quorlock::{Builder, Dialect, RedisOptions};
 
 /// One way to use Quorlock.
 pub struct Variant {
@@ -28,17 +28,17 @@ pub const VARIANTS: &[Variant] = &[
     Variant {
         name: "quorlock-redlock",
         home: Home::Servers,
-        set_up: |builder| builder.dialect(Dialect::Redlock).fences(false),
+        set_up: |builder| builder.redis(RedisOptions::default().dialect(Dialect::Redlock)).fences(false),
     },
     Variant {
         name: "quorlock-fenced",
         home: Home::Servers,
-        set_up: |builder| builder.dialect(Dialect::Redlock),
+        set_up: |builder| builder.redis(RedisOptions::default().dialect(Dialect::Redlock)),
     },
     Variant {
         name: "quorlock-strict",
         home: Home::Servers,
-        set_up: |builder| builder.trust_new_nodes(true),
+        set_up: |builder| builder.redis(RedisOptions::default().trust_new_nodes(true)),
     },
     Variant { name: "quorlock-sqlite", home: Home::File, set_up: |builder| builder },
     Variant { name: "quorlock-memory", home: Home::Memory, set_up: |builder| builder },

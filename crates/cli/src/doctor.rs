@@ -5,24 +5,23 @@ use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 
 use anstyle::{AnsiColor, Style};
-use quorlock::examine::{Checkup, Examination, Fact, Finding, Severity};
+use quorlock::admin::examine::{Checkup, Examination, Fact, Finding, Severity};
 use serde_json::{Map, Value, json};
 
-use crate::config::dialect::name;
 use crate::config::{Origin, Origins};
 use crate::duration::shown;
 use crate::exit::{self, Failed};
 use crate::init_line;
 use crate::note::printable_json;
-use crate::plan;
+use crate::plan::{self, Cluster};
 
 /// Looks the nodes over, shows what was found, and returns the code to exit with.
 pub(crate) async fn doctor(plan: &plan::Doctor) -> Result<u8, Failed> {
-    let checkup = plan.cluster.builder().examine(plan.name.as_bytes()).await?;
+    let checkup = plan.cluster.builder().admin().examine(plan.name.as_bytes()).await?;
     let code = code(&checkup);
     let text = match plan.json {
-        true => printable_json(&format!("{:#}\n", object(&checkup, code, &plan.cluster.origins))),
-        false => table(&checkup, &plan.cluster.origins),
+        true => printable_json(&format!("{:#}\n", object(&checkup, code, &plan.cluster))),
+        false => table(&checkup, &plan.cluster),
     };
     // Colours only where they are wanted: NO_COLOR, a pipe and a dumb terminal do not.
     let mut stdout = anstream::stdout().lock();
@@ -70,15 +69,12 @@ fn sources(origins: &Origins) -> String {
     lines.collect()
 }
 
-fn table(checkup: &Checkup, origins: &Origins) -> String {
+fn table(checkup: &Checkup, cluster: &Cluster) -> String {
     let settings = &checkup.settings;
-    let servers = checkup
-        .nodes
-        .iter()
-        .any(|node| matches!(node.fact("kind"), Some(Fact::Text(kind)) if kind == "redis"));
-    let dialect = match servers {
+    let dialect = match cluster.has_dialect() {
         true => {
-            format!(", dialect {}, max TTL {}", name(settings.dialect), shown(settings.max_ttl))
+            let dialect = cluster.promises.redis.dialect;
+            format!(", dialect {dialect}, max TTL {}", shown(settings.max_ttl))
         }
         false => String::new(),
     };
@@ -89,7 +85,7 @@ fn table(checkup: &Checkup, origins: &Origins) -> String {
         shown(settings.ttl),
         shown(settings.node_limit)
     );
-    text.push_str(&sources(origins));
+    text.push_str(&sources(&cluster.origins));
     list(&mut text, &checkup.findings);
     for node in &checkup.nodes {
         // Writing to a string cannot fail.
@@ -137,9 +133,10 @@ fn word(severity: Severity) -> &'static str {
     }
 }
 
-fn object(checkup: &Checkup, code: u8, origins: &Origins) -> Value {
-    let settings = &checkup.settings;
-    let sources = origins.iter().map(|(name, origin)| (name.to_owned(), json!(origin.to_string())));
+fn object(checkup: &Checkup, code: u8, cluster: &Cluster) -> Value {
+    let (settings, redis) = (&checkup.settings, &cluster.promises.redis);
+    let origins = cluster.origins.iter();
+    let sources = origins.map(|(name, origin)| (name.to_owned(), json!(origin.to_string())));
     let nodes = checkup.nodes.iter().map(|node| {
         let facts = node.facts.iter().map(|(name, fact)| ((*name).to_owned(), value(fact)));
         json!({
@@ -162,11 +159,11 @@ fn object(checkup: &Checkup, code: u8, origins: &Origins) -> Value {
             "ttl_ms": millis(settings.ttl),
             "node_limit_ms": millis(settings.node_limit),
             "connect_limit_ms": millis(settings.connect_limit),
-            "dialect": name(settings.dialect),
+            "dialect": redis.dialect.to_string(),
             "max_ttl_ms": millis(settings.max_ttl),
-            "clock_behind_ms": millis(settings.clock_behind),
-            "clock_ahead_ms": millis(settings.clock_ahead),
-            "clients_apart_ms": millis(settings.clients_apart),
+            "clock_behind_ms": millis(redis.clock_behind),
+            "clock_ahead_ms": millis(redis.clock_ahead),
+            "clients_apart_ms": millis(redis.clients_apart),
         },
         "sources": sources.collect::<Map<_, _>>(),
         "findings": findings(&checkup.findings),

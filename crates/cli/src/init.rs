@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use quorlock::Name;
+use quorlock::admin::{InitState, NodeInit, Refusal};
 use quorlock::node::Failure;
-use quorlock::{InitState, Name, NodeInit, Refusal};
 use serde_json::{Value, json};
 
 use crate::args::InitArgs;
@@ -37,7 +38,7 @@ pub(crate) async fn init(plan: &Init) -> Result<u8, Failed> {
     if plan.cluster.has_markers() && !plan.confirmed && !is_meant(&question(plan))? {
         return Err(Failed::new(exit::MISUSE, "the nodes are left as they are"));
     }
-    let nodes = plan.cluster.builder().init(plan.force).await?;
+    let nodes = plan.cluster.builder().admin().init(plan.force).await?;
     let code = code(&nodes);
     let text = match plan.json {
         true => printable_json(&format!("{:#}\n", object(&nodes, code))),

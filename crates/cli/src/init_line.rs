@@ -1,11 +1,9 @@
 //! The line that marks new nodes as new, for whoever is told to run it: ready to be pasted.
 
-use std::ffi::OsStr;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use crate::args::quoted;
-use crate::config::{NodeEntry, Origin, Origins, without_password};
+use crate::config::{NodeEntry, Origin, Origins, Promises, without_password};
 
 static LINE: OnceLock<String> = OnceLock::new();
 
@@ -30,12 +28,7 @@ pub(crate) fn complete(message: String) -> String {
 
 /// The line for these nodes, with the settings that were used here. What stands in a file is named by the file;
 /// passwords are left out.
-pub(crate) fn of(
-    nodes: &[NodeEntry],
-    prefix: &OsStr,
-    max_ttl: Duration,
-    origins: &Origins,
-) -> String {
+pub(crate) fn of(nodes: &[NodeEntry], promises: &Promises, origins: &Origins) -> String {
     let mut words = vec!["quorlock".to_owned(), "init".to_owned()];
     let in_file = origins.iter().find_map(|(_, origin)| match origin {
         Origin::File(path) => Some(path),
@@ -51,10 +44,13 @@ pub(crate) fn of(
         words.extend(["--node".to_owned(), quoted(&urls.join(","))]);
     }
     if said_here("prefix") {
-        words.extend(["--prefix".to_owned(), quoted(&prefix.to_string_lossy())]);
+        words.extend([
+            "--prefix".to_owned(),
+            quoted(&String::from_utf8_lossy(&promises.redis.prefix)),
+        ]);
     }
     if said_here("max_ttl") {
-        words.extend(["--max-ttl".to_owned(), format!("{}ms", max_ttl.as_millis())]);
+        words.extend(["--max-ttl".to_owned(), format!("{}ms", promises.max_ttl.as_millis())]);
     }
     words.join(" ")
 }

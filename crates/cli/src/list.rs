@@ -1,6 +1,7 @@
 //! `quorlock list`: what is held.
 
-use quorlock::{Listing, Locker, NodeAnswer, Status, Verdict};
+use quorlock::admin::Listing;
+use quorlock::{Locker, NodeAnswer, Status, Verdict};
 use serde_json::Value;
 
 use crate::args::ListArgs;

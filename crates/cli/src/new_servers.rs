@@ -6,7 +6,7 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use quorlock::{MemberReport, MemberState};
+use quorlock::admin::{MemberReport, MemberState};
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
 use tokio::time::timeout;
@@ -32,7 +32,7 @@ pub(crate) async fn offer(cluster: &Cluster) -> Result<(), Failed> {
     if !is_meant(&question(cluster, &new))? {
         return Ok(());
     }
-    let nodes = cluster.builder().init(false).await?;
+    let nodes = cluster.builder().admin().init(false).await?;
     match init::code(&nodes) {
         0 => {
             say("the nodes are marked as new, and vote from now on");
@@ -56,7 +56,7 @@ fn somebody_is_there() -> bool {
 /// The servers, if none of them carries a mark. Where some do, the others were emptied.
 async fn look(cluster: &Cluster) -> Option<Vec<String>> {
     let _unsaid = HeldBack::new();
-    let looked = timeout(LOOK, cluster.builder().members()).await;
+    let looked = timeout(LOOK, cluster.builder().admin().members()).await;
     let MemberReport { nodes, .. } = looked.ok()?.ok()?;
     let is_new = |state: &MemberState| matches!(state, MemberState::New);
     let has_none =

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Changed, MemberChange, MemberReport, MemberState, MemberStatus, Progress};
+use quorlock::admin::{Changed, MemberChange, MemberReport, MemberState, MemberStatus, Progress};
 use serde_json::{Value, json};
 
 use crate::args::{ChangeArgs, NodesArgs};
@@ -65,7 +65,7 @@ impl Change {
 pub(crate) async fn nodes(plan: &Nodes) -> Result<u8, Failed> {
     match &plan.change {
         None => {
-            let report = plan.cluster.builder().members().await?;
+            let report = plan.cluster.builder().admin().members().await?;
             show(plan, &report, None)
         }
         Some(change) => {
@@ -87,7 +87,8 @@ async fn carry_out(plan: &Nodes, change: &Change) -> Result<Changed, Failed> {
     }
     let mut retries = 0;
     loop {
-        let changed = plan.cluster.builder().change_members(&change.change, change.gone).await?;
+        let changed =
+            plan.cluster.builder().admin().change_members(&change.change, change.gone).await?;
         let pause = match changed.progress {
             Progress::Forming(left) => {
                 let members = changed.report.members.join(", ");

@@ -1,10 +1,10 @@
 //! What is to be done: the arguments, checked and put into the terms of the library.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use quorlock::{Builder, Dialect, Error, Locker, MemberState, Settings, Status as LockStatus};
+use quorlock::admin::MemberState;
+use quorlock::{Builder, Error, Locker, Settings, Status as LockStatus};
 use rustix::process::Signal;
 
 use crate::acquire::Acquire;
@@ -98,7 +98,6 @@ pub(crate) struct Doctor {
 /// The nodes, and the terms on which locks live there. Not `Debug`: the URLs may hold passwords.
 pub(crate) struct Cluster {
     urls: Vec<String>,
-    prefix: OsString,
     pub(crate) ttl: Duration,
     /// How long before the end of the lease its holder is told, if that is not left to the TTL.
     lead: Option<Duration>,
@@ -248,20 +247,16 @@ impl Cluster {
         let listed = |value: OsString| {
             let value =
                 value.into_string().map_err(|_| "this is not UTF-8; write it so".to_owned())?;
-            let urls: Vec<_> = value.split(',').map(str::to_owned).collect();
-            named(&urls).map_err(|failed| failed.message)
+            named(&[value]).map_err(|failed| failed.message)
         };
         let nodes = match lookup.setting("nodes", said, file_nodes.cloned(), listed)? {
             Some(nodes) => nodes,
             None => {
-                let url = quorlock::node::sqlite::default_url()?;
+                let url = quorlock::node::default_url()?;
                 vec![NodeEntry { url, ..NodeEntry::default() }]
             }
         };
-        let read = |value: OsString| Ok(value);
-        let file_prefix = config.prefix.clone().map(Into::into);
-        let prefix = lookup.setting("prefix", args.prefix, file_prefix, read)?.unwrap_or_default();
-        let promises = Promises::new(&args.dialect, &mut lookup)?;
+        let promises = Promises::new(&args.dialect, args.prefix, &mut lookup)?;
         let ttl = lookup
             .duration("ttl", ttl.into(), config.ttl)?
             .unwrap_or(Settings::default().ttl.min(promises.max_ttl));
@@ -272,7 +267,9 @@ impl Cluster {
             lookup.duration("connect_limit", args.connect_limit, config.connect_limit)?;
         let login = Login::new(&mut lookup)?;
         let origins = lookup.into_origins();
-        let urls = nodes.iter().map(|node| login.complete(node)).collect::<Result<_, _>>()?;
+        let urls: Vec<_> =
+            nodes.iter().map(|node| login.complete(node)).collect::<Result<_, _>>()?;
+        let promises = promises.with_urls(&urls);
         let most = promises.max_ttl;
         if ttl.is_zero() {
             let message = "a TTL of zero (--ttl, ttl) is no lock at all: it is how long a lock lasts that nobody \
@@ -293,10 +290,9 @@ impl Cluster {
         }
         let other = other
             .map(|url| login.complete(&NodeEntry { url: url.to_owned(), ..NodeEntry::default() }));
-        init_line::set(init_line::of(&nodes, &prefix, promises.max_ttl, &origins));
+        init_line::set(init_line::of(&nodes, &promises, &origins));
         let cluster = Self {
             urls,
-            prefix,
             ttl,
             lead: None,
             promises,
@@ -366,18 +362,18 @@ impl Cluster {
         if let Some(within) = self.votes_within {
             return within;
         }
-        let quiet = if self.has_markers() {
-            self.promises.max_ttl.saturating_add(self.promises.margin())
-        } else {
-            Duration::ZERO
-        };
+        let quiet = if self.has_markers() { self.promises.quarantine() } else { Duration::ZERO };
         quiet.saturating_add(BESIDES_QUARANTINE).min(LONGEST_FOR_VOTES)
     }
 
     /// Whether some of the nodes have to be told that they are new.
     pub(crate) fn has_markers(&self) -> bool {
-        let has_marker = |url: &String| quorlock::node::has_marker(url);
-        self.promises.dialect == Dialect::Strict && self.urls.iter().any(has_marker)
+        self.promises.redis.has_markers() && self.has_dialect()
+    }
+
+    /// Whether some of the nodes are of a kind whose locks lie there in one dialect or another.
+    pub(crate) fn has_dialect(&self) -> bool {
+        self.urls.iter().any(|url| quorlock::node::has_marker(url))
     }
 
     /// The URLs of the nodes, without passwords.
@@ -387,7 +383,7 @@ impl Cluster {
 
     /// What stands before the names of all locks; empty for nothing.
     pub(crate) fn prefix(&self) -> String {
-        self.prefix.to_string_lossy().into_owned()
+        String::from_utf8_lossy(&self.promises.redis.prefix).into_owned()
     }
 
     /// If too few nodes vote, and some of them belong to another set of nodes or serve clients with other settings, it
@@ -396,7 +392,7 @@ impl Cluster {
         if !self.has_markers() || status.quarantine().is_none() {
             return Ok(());
         }
-        let nodes = self.builder().members().await?.nodes;
+        let nodes = self.builder().admin().members().await?.nodes;
         let refusal = nodes.iter().find_map(|node| match &node.state {
             MemberState::Other(why) => Some((&node.node, why.clone())),
             MemberState::Closed { successor } => {
@@ -412,11 +408,7 @@ impl Cluster {
 
     /// A locker with these settings, yet to be connected.
     pub(crate) fn builder(&self) -> Builder {
-        let mut builder = Locker::builder()
-            .nodes(&self.urls)
-            .prefix(self.prefix.as_bytes())
-            .ttl(self.ttl)
-            .loss_lead(self.lead());
+        let mut builder = Locker::builder().nodes(&self.urls).ttl(self.ttl).loss_lead(self.lead());
         if let Some(limit) = self.node_limit {
             builder = builder.node_limit(limit);
         }
@@ -446,12 +438,11 @@ impl Cluster {
     }
 }
 
-/// The nodes that were named. To name none is not the same as to say nothing: whoever sets a
+/// The nodes that were named, in lists or one by one. To name none is not the same as to say nothing: whoever sets a
 /// variable to nothing by mistake must not get a lock that other machines do not see.
-fn named(nodes: &[String]) -> Result<Vec<NodeEntry>, Failed> {
-    let urls = nodes.iter().map(|url| url.trim()).filter(|url| !url.is_empty());
-    let nodes: Vec<_> =
-        urls.map(|url| NodeEntry { url: url.to_owned(), ..NodeEntry::default() }).collect();
+fn named(lists: &[String]) -> Result<Vec<NodeEntry>, Failed> {
+    let urls = lists.iter().flat_map(|list| quorlock::node::split_urls(list));
+    let nodes: Vec<_> = urls.map(|url| NodeEntry { url, ..NodeEntry::default() }).collect();
     if nodes.is_empty() {
         return Err(Failed::new(
             exit::MISUSE,
@@ -550,7 +541,7 @@ mod tests {
             let cluster = run(&format!("quorlock run {options} x -- cmd")).cluster;
             let node = |url: &String| NodeEntry { url: url.clone(), ..NodeEntry::default() };
             let nodes: Vec<_> = cluster.urls.iter().map(node).collect();
-            init_line::of(&nodes, &cluster.prefix, cluster.promises.max_ttl, &cluster.origins)
+            init_line::of(&nodes, &cluster.promises, &cluster.origins)
         };
         assert_eq!(
             said("--node redis://:secret@a,redis://u@b --prefix a*: --max-ttl 20s"),

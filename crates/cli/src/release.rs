@@ -81,7 +81,7 @@ async fn take_away(plan: &Release, locker: &Locker, confirmed: bool) -> Result<(
 
 /// Has nodes forget a number that nobody can have been given, and says so.
 async fn forget_number(plan: &Release) -> Result<String, Failed> {
-    match plan.cluster.builder().forget_number(plan.name.as_bytes()).await? {
+    match plan.cluster.builder().admin().forget_number(plan.name.as_bytes()).await? {
         (0, _) => Ok(String::new()),
         (count, _) => Ok(format!("; {count} of the nodes have forgotten a number that was none")),
     }

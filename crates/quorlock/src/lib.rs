@@ -12,11 +12,15 @@
 //!
 //! # What it promises, and what no lock can
 //!
-//! At most one client at a time is inside the validity that its [`Guard`] reports, while clocks run
-//! at nearly the same rate and nodes do not forget what they granted. It **cannot** be promised, by
-//! any lock with a timeout, that a client which is paused in the middle of its work will not act
-//! late: ask [`Guard::is_held`] before anything that cannot be undone, and have the resource itself
-//! refuse late writes where a double would corrupt it.
+//! At most one client at a time is inside the validity that its [`Guard`] reports. On Redis and Valkey that holds
+//! though servers crash, forget what they granted, are emptied or have their clocks moved, while the clocks of the
+//! *clients* agree within 50 ms, as they do with NTP. That is the `strict` dialect, the default. The `redlock`
+//! dialect shares its locks with every Redlock library, and rests on servers that do not forget and whose clocks do
+//! not jump (`Dialect`).
+//!
+//! It **cannot** be promised, by any lock with a timeout, that a client which is paused in the middle of its work
+//! will not act late: ask [`Guard::is_held`] before anything that cannot be undone, and have the resource itself
+//! refuse late writes where a double would corrupt it, by its [`Guard::fence`].
 //!
 //! # Example
 //!
@@ -47,6 +51,8 @@
 //! [`Locker::lock_many`] takes several locks, all or none. [`Guard::into_token`] and [`Locker::resume`] hand a
 //! lock to another process. Programs without async use [`blocking`].
 //!
+//! What is done to nodes apart from locking stands in [`admin`]: looking them over, marking new ones, changing their set.
+//!
 //! Which names to use, how to choose the TTL and what happens when nodes fail stands in the
 //! documentation of [`Locker`] and [`Guard`].
 
@@ -60,20 +66,17 @@ struct Readme;
 #[doc = include_str!("../../../docs/recipes/fencing.md")]
 struct Recipes;
 
+pub mod admin;
 pub mod blocking;
 mod builder;
 mod clocks;
 mod core;
 mod drive;
 mod error;
-pub mod examine;
 mod fence;
-mod forget;
 mod gate;
 mod guard;
 mod guards;
-mod init;
-mod inspect;
 mod lease_clock;
 mod line;
 mod lock;
@@ -82,7 +85,6 @@ mod locked;
 mod locker;
 mod loss;
 mod many;
-mod members;
 mod name;
 pub mod node;
 mod non_voting;
@@ -105,19 +107,16 @@ pub use error::{Error, Loss, NodeAnswer, NodeAnswers};
 pub use fence::{Fence, FenceRead, FenceWrite, Stale};
 pub use guard::{Extending, Guard, GuardState, Releasing};
 pub use guards::Guards;
-pub use init::{InitState, NodeInit, Refusal};
-pub use inspect::Listing;
 pub use lease_clock::Deadline;
 pub use lock::{Lock, Locking};
 pub use locker::Locker;
 pub use loss::{FirstLost, Lost};
 pub use many::{LockMany, LockingMany};
-#[doc(hidden)]
-pub use members::change_own_nodes;
-pub use members::{Changed, MemberChange, MemberReport, MemberState, MemberStatus, Progress};
 pub use name::{MAX_NAME_BYTES, Name};
+#[cfg(feature = "redis")]
+pub use node::redis::{Dialect, RedisOptions};
 pub use note::{MAX_NOTE_BYTES, Note};
 pub use owner::Owner;
 pub use quorlock_protocol::{Backoff, Cap, Carries, Drift, Untimely};
-pub use settings::{Dialect, MAX_LOCAL_TURNS, MIN_TTL, Settings};
+pub use settings::{MAX_LOCAL_TURNS, MIN_TTL, Settings};
 pub use token::{Token, TokenText};

@@ -15,8 +15,9 @@ use crate::lock::Lock;
 /// - *One process*: not this. A mutex of your runtime is a thousand times faster.
 /// - *Efficiency*: the work should be done once rather than twice, and a rare double is
 ///   tolerable. One node is enough; three or five survive failures.
-/// - *Correctness*: a double corrupts something. Three or five independent nodes that write every
-///   change to disk before they answer, and a resource that refuses late writes by itself.
+/// - *Correctness*: a double corrupts something. Three or five independent nodes in the `strict` dialect, which is
+///   the default, clients whose clocks are kept by NTP, and a resource that refuses late writes by itself. In the
+///   `redlock` dialect the nodes have to write every change to disk before they answer, besides.
 ///
 /// # Nodes
 ///

@@ -15,7 +15,7 @@ use crate::gate::Gate;
 use crate::lease_clock::LeaseClock;
 use crate::line::Lines;
 use crate::locker::Locker;
-use crate::node::{Capabilities, Failure, FailureKind, Grant, Inbox, Node, Secrets, Setting};
+use crate::node::{Capabilities, Failure, FailureKind, Grant, Inbox, Node, NodeContext, Secrets};
 use crate::non_voting::WarnedNodes;
 use crate::waiters::Waiters;
 use crate::watchdog::Watchdog;
@@ -25,7 +25,7 @@ use quorlock_protocol::{Drift, Quorum};
 pub(crate) struct Opening {
     nodes: Box<[Arc<dyn Node>]>,
     quorum: Quorum,
-    setting: Setting,
+    context: NodeContext,
     wanted: Wanted,
     inbox: Arc<EarlyInbox>,
 }
@@ -65,30 +65,30 @@ impl Opening {
     pub(crate) fn new(
         nodes: Vec<Arc<dyn Node>>,
         quorum: Quorum,
-        setting: Setting,
+        context: NodeContext,
         wanted: Wanted,
     ) -> Self {
         let inbox = Arc::new(EarlyInbox::default());
-        let opening = Self { nodes: nodes.into(), quorum, setting, wanted, inbox };
+        let opening = Self { nodes: nodes.into(), quorum, context, wanted, inbox };
         let inbox: Weak<dyn Inbox> = Arc::<EarlyInbox>::downgrade(&opening.inbox);
         opening.listen(&inbox);
         opening
     }
 
     pub(crate) fn connect_limit(&self) -> Duration {
-        self.setting.settings.connect_limit
+        self.context.settings.connect_limit
     }
 
     fn listen(&self, inbox: &Weak<dyn Inbox>) {
         for (index, node) in self.nodes.iter().enumerate() {
-            node.listen(self.setting.client, index, Weak::clone(inbox));
+            node.listen(self.context.client, index, Weak::clone(inbox));
         }
     }
 
     /// Waits for the nodes. Once a majority is ready, the others have so long to be; without that they have as long
     /// again as the majority took.
     pub(crate) async fn wait_ready(&self, others: Option<Duration>) -> Readiness {
-        let Setting { settings, runtime, .. } = &self.setting;
+        let NodeContext { settings, runtime, .. } = &self.context;
         let mut waiting: Vec<_> = self.nodes.iter().map(|node| node.ready()).collect();
         let mut ready: Readiness = vec![None; waiting.len()];
         let mut end = runtime.sleep(settings.connect_limit);
@@ -155,7 +155,7 @@ impl Opening {
     pub(crate) async fn finish(mut self) -> Result<Locker, Error> {
         let needs: Vec<_> = self.nodes.iter().map(|node| node.capabilities()).collect();
         self.check_alone(&needs)?;
-        let Setting { mut settings, runtime, client, members, .. } = self.setting.clone();
+        let NodeContext { mut settings, runtime, client, members, .. } = self.context.clone();
         settings.fit(&needs, self.wanted.node_limit);
         settings.drift = self.wanted.drift.unwrap_or(settings.drift);
         settings.check()?;

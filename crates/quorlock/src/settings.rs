@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::Error;
-use crate::name::{Name, is_reserved};
+use crate::name::Name;
 use crate::node::{Capabilities, RecordEnd, TtlRange};
 use quorlock_protocol::{Backoff, Drift, Quorum, Terms, Upkeep};
 
@@ -25,29 +25,6 @@ const LARGEST_NODE_SHARE: u32 = 5;
 /// greeted by a server is what keeps numbers from getting ahead of the clock.
 pub const MAX_LOCAL_TURNS: u16 = 128;
 
-/// How far a server's clock may be behind a client's by default.
-const DEFAULT_CLOCK_BEHIND: Duration = Duration::from_millis(100);
-/// How far it may be ahead, the way of a request included.
-const DEFAULT_CLOCK_AHEAD: Duration = Duration::from_millis(300);
-/// How far the clocks of two clients may be apart.
-const DEFAULT_CLIENTS_APART: Duration = Duration::from_millis(50);
-
-/// How locks lie on Redis and Valkey nodes, and so what can be promised of them.
-///
-/// All clients of a lock have to use the same dialect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Dialect {
-    /// A lock stays exclusive though nodes crash, forget what they granted, are emptied, or have their
-    /// clocks moved. The clocks of the *clients* have to be right within
-    /// [`clients_apart`](Settings::clients_apart), as they are with NTP.
-    #[default]
-    Strict,
-    /// The lock of the Redis documentation, which every Redlock library in any language shares. A lock
-    /// stays exclusive while no clock jumps and no node forgets.
-    Redlock,
-}
-
 /// What a [`Builder`](crate::Builder) starts from; each field is a method there.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -61,8 +38,8 @@ pub struct Settings {
     pub node_limit: Duration,
     /// How long one attempt to connect to a node may take. Default: 1 s.
     pub connect_limit: Duration,
-    /// How far clocks may run apart during one lease. Default: what the nodes say; 2 ms and 10 %
-    /// of the TTL for Redis in the `redlock` dialect.
+    /// How far clocks may run apart during one lease. Default: what the nodes ask for. On Redis 2 ms and 1 % of the
+    /// TTL, or 10 % in the `redlock` dialect.
     pub drift: Drift,
     /// How long before the end of the validity a holder is told of its loss. Default: a twentieth
     /// of the TTL.
@@ -71,31 +48,22 @@ pub struct Settings {
     pub max_extensions: Option<u32>,
     /// How long a lock may be held with all its extensions. Default: without limit.
     pub max_hold: Option<Duration>,
-    /// What the nodes' dialect takes off the validity besides.
+    /// What the nodes take off the end of the validity besides.
     pub margin: Duration,
     /// The widest spread of the random delay between two attempts. Default: 200 ms.
     pub retry: Backoff,
     /// How many holders of one process in a row may have a lock before it is offered to others.
     /// Default: 16, and at most [`MAX_LOCAL_TURNS`].
     pub local_turns: u16,
-    /// Put before every name to make the key on a Redis node. Default: nothing.
-    pub prefix: Vec<u8>,
-    /// How locks lie on Redis and Valkey nodes. Default: [`Dialect::Strict`].
-    pub dialect: Dialect,
-    /// How far a node's clock may be behind this machine's in the `strict` dialect. Default: 100 ms.
-    pub clock_behind: Duration,
-    /// How far it may be ahead, the longest way of a request included. Default: 300 ms.
-    pub clock_ahead: Duration,
-    /// How far the clocks of two clients may be apart. Default: 50 ms.
-    pub clients_apart: Duration,
-    /// Whether a node without a marker is taken for a new one, and not for one that was emptied.
-    /// Default: no.
-    pub trust_new_nodes: bool,
     /// Whether each holder has a [number](crate::Guard::fence). Default: yes.
     pub fences: bool,
     /// What TTLs all nodes can keep, and whether some of them end records with the session of their client.
     pub(crate) ttls: TtlRange,
     pub(crate) sessions: bool,
+    /// Put before each name on the nodes: names are checked together with it.
+    pub(crate) name_prefix: Vec<u8>,
+    /// Whether a node without a marker is taken for a new one.
+    pub(crate) trust_new_nodes: bool,
 }
 
 impl Default for Settings {
@@ -113,15 +81,11 @@ impl Default for Settings {
             margin: Duration::ZERO,
             retry: Backoff { longest: Duration::from_millis(200) },
             local_turns: 16,
-            prefix: Vec::new(),
-            dialect: Dialect::default(),
-            clock_behind: DEFAULT_CLOCK_BEHIND,
-            clock_ahead: DEFAULT_CLOCK_AHEAD,
-            clients_apart: DEFAULT_CLIENTS_APART,
-            trust_new_nodes: false,
             fences: true,
             ttls: TtlRange::ANY,
             sessions: false,
+            name_prefix: Vec::new(),
+            trust_new_nodes: false,
         }
     }
 }
@@ -167,18 +131,6 @@ impl Settings {
                 ));
             }
         }
-        if self.dialect == Dialect::Strict && !self.fences {
-            return Err(Error::misuse(
-                "locks without fences were asked for in the strict dialect, which always has them",
-                "use the redlock dialect, or leave the fences on",
-            ));
-        }
-        if is_reserved(&self.prefix) {
-            return Err(Error::misuse(
-                format!("the prefix \"{}\" has \":quorlock:\" in it", self.prefix.escape_ascii()),
-                "choose another: keys that lie beside a lock have that in them",
-            ));
-        }
         if self.local_turns > MAX_LOCAL_TURNS {
             return Err(Error::misuse(
                 format!(
@@ -223,7 +175,7 @@ impl Settings {
 
     /// Checks a name of a lock with these settings.
     pub(crate) fn name(&self, name: impl AsRef<[u8]>) -> Result<Name, Error> {
-        Name::behind(&self.prefix, name)
+        Name::behind(&self.name_prefix, name)
     }
 
     /// What a lease of `ttl` is worth.
@@ -356,8 +308,6 @@ mod tests {
         assert!(lead.contains("11s") && lead.contains("told later"), "{lead}");
         let hold = refusal(|s| s.max_hold = Some(Duration::from_millis(300)));
         assert!(hold.contains("300ms") && hold.contains("500ms"), "{hold}");
-        let prefix = refusal(|s| s.prefix = b"a:quorlock:b".to_vec());
-        assert!(prefix.contains("a:quorlock:b") && prefix.contains("choose another"), "{prefix}");
         let turns = refusal(|s| s.local_turns = 129);
         assert!(turns.contains("129 turns") && turns.contains("at most 128"), "{turns}");
         let zero = refusal(|s| s.connect_limit = Duration::ZERO);

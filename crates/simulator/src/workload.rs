@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use quorlock::node::{ClientId, Grant, Inbox, Members, Node};
+use quorlock::admin::Progress;
+use quorlock::node::{ClientId, Grant, Inbox, Members, Node, NodeOptions};
 use quorlock::runtime::Runtime;
-use quorlock::{Error, Guard, Lock, Locker, Loss, Owner, Progress, Settings};
+use quorlock::{Error, Guard, Lock, Locker, Loss, Owner, Settings};
 
 use crate::board::Board;
 use crate::holders::NewWindow;
@@ -163,8 +164,15 @@ impl Client {
                 // One that cannot be reached says so when it is asked.
                 let _ = node.ready().await;
             }
-            let changed =
-                quorlock::change_own_nodes(nodes, new_count, true, &settings, &runtime).await;
+            let changed = quorlock::admin::change_own_nodes(
+                nodes,
+                new_count,
+                true,
+                &settings,
+                &NodeOptions::default(),
+                &runtime,
+            )
+            .await;
             let pause = match changed {
                 Ok(Progress::Done) => return,
                 Ok(Progress::Forming(left)) => left.max(Duration::from_millis(50)),

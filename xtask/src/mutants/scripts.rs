@@ -21,7 +21,7 @@ use super::lua::{Mutant, mutants};
 use crate::debian;
 use crate::project::{Project, command_line};
 
-const FOLDER: &str = "crates/quorlock/src/node/redis/lua";
+const FOLDER: &str = "crates/quorlock/src/node/redis/dialect/lua";
 /// A script that loops for ever makes its server hang: a test that takes so many times as long as it does with
 /// the scripts as they are. But on a machine that is busy one that passes must not seem to hang.
 const LIMIT: u32 = 5;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use quorlock::Dialect;
 
 use super::NODES;
-use crate::config::dialect;
 use crate::duration;
 
 const DIALECT_HELP: &str = "\
@@ -21,10 +20,14 @@ may have forgotten locks casts no vote for so long [env: QUORLOCK_MAX_TTL] [defa
 #[derive(clap::Args)]
 pub(crate) struct DialectArgs {
     #[arg(help_heading = NODES, help = DIALECT_HELP)]
-    #[arg(long, value_name = "DIALECT", value_parser = dialect::parse)]
+    #[arg(long, value_name = "DIALECT", value_parser = parse)]
     pub(crate) dialect: Option<Dialect>,
 
     #[arg(help_heading = NODES, help = MAX_TTL_HELP)]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_ttl: Option<Duration>,
+}
+
+fn parse(text: &str) -> Result<Dialect, String> {
+    text.parse()
 }

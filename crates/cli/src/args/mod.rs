@@ -86,13 +86,17 @@ Examples:
 /// Over the options that all commands with a lock have.
 const NODES: &str = "Nodes";
 
-const NODE_HELP: &str = "\
-A node: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://… with TLS, redis+unix:///PATH, or \
-sqlite:PATH; ?name=NAME if machines reach it under different addresses. Give it once per node, or list them with commas (%2C within a password). Where the URL \
-has no user or no password, QUORLOCK_USERNAME and QUORLOCK_PASSWORD or the file QUORLOCK_PASSWORD_FILE \
-count [env: QUORLOCK_NODES] [default: a SQLite file for the processes of this user on this machine: \
-$XDG_STATE_HOME/quorlock/locks.db, or ~/.local/state/quorlock/locks.db. For several users, name one that all \
-of them may write to, such as sqlite:/var/lib/quorlock/locks.db]";
+/// What a node may be, with the forms of the URLs that the library knows.
+fn node_help() -> String {
+    format!(
+        "A node: {}; ?name=NAME if machines reach it under different addresses. Give it once per node, or list them \
+         with commas. Where the URL has no user or no password, QUORLOCK_USERNAME and QUORLOCK_PASSWORD or the \
+         file QUORLOCK_PASSWORD_FILE count [env: QUORLOCK_NODES] [default: a SQLite file for the processes of this \
+         user on this machine: $XDG_STATE_HOME/quorlock/locks.db, or ~/.local/state/quorlock/locks.db. For several \
+         users, name one that all of them may write to, such as sqlite:/var/lib/quorlock/locks.db]",
+        quorlock::node::url_forms()
+    )
+}
 
 /// Run a command while a lock is held, on this machine or across many.
 ///
@@ -142,8 +146,7 @@ pub(crate) enum Action {
 /// Where the lock lives. Not `Debug`: the URLs may hold passwords.
 #[derive(clap::Args)]
 pub(crate) struct ClusterArgs {
-    #[arg(long = "node", value_name = "URL", value_delimiter = ',')]
-    #[arg(help = NODE_HELP, help_heading = NODES)]
+    #[arg(long = "node", value_name = "URL", help = node_help(), help_heading = NODES)]
     pub(crate) nodes: Vec<String>,
 
     #[arg(

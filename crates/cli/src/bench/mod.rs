@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use quorlock::examine::Checkup;
+use quorlock::admin::examine::Checkup;
 use quorlock::node::ClientId;
 use quorlock::runtime::TokioRuntime;
 use quorlock::{Locker, NodeAnswer};
@@ -56,7 +56,7 @@ impl Bench {
     /// Clears the names away. Returns what is left, and why: nothing on nodes that could not be used.
     async fn forget(&self, prefix: &[u8], before: &Checkup) -> Option<String> {
         let used = |it: &NodeAnswer| before.nodes.iter().any(|at| at.usable && at.node == it.node);
-        match self.cluster.builder().forget(names(prefix, self.concurrency)).await {
+        match self.cluster.builder().admin().forget(names(prefix, self.concurrency)).await {
             Ok(mut left) => {
                 left.0.retain(used);
                 (!left.0.is_empty()).then(|| left.to_string())
@@ -129,5 +129,5 @@ async fn load(
 }
 
 async fn examine(plan: &Bench) -> Result<Checkup, Failed> {
-    Ok(plan.cluster.builder().examine(plan.name.as_bytes()).await?)
+    Ok(plan.cluster.builder().admin().examine(plan.name.as_bytes()).await?)
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use quorlock::examine::{Checkup, Examination, Fact, Severity};
+use quorlock::admin::examine::{Checkup, Examination, Fact, Severity};
 use serde_json::{Value, json};
 
 use super::load::Loaded;

@@ -5,7 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use quorlock::{Builder, Dialect, Settings};
+use quorlock::node::NodeOptions;
+use quorlock::{Builder, RedisOptions, Settings};
 
 use super::{Lookup, misuse};
 use crate::args::DialectArgs;
@@ -15,80 +16,64 @@ use crate::exit::Failed;
 const TRUST: &str = "QUORLOCK_TRUST_NEW_NODES";
 
 /// The settings that all clients of a lock have to share.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Promises {
-    pub(crate) dialect: Dialect,
+    pub(crate) redis: RedisOptions,
     pub(crate) max_ttl: Duration,
-    clock_behind: Duration,
-    clock_ahead: Duration,
-    clients_apart: Duration,
-    trust_new_nodes: bool,
 }
 
 impl Promises {
     /// What the command line says, or else the environment, or else the file.
-    pub(crate) fn new(args: &DialectArgs, lookup: &mut Lookup<'_>) -> Result<Self, Failed> {
-        let (default, config) = (Settings::default(), lookup.config);
-        let read = |value: OsString| parse(&value.to_string_lossy());
+    pub(crate) fn new(
+        args: &DialectArgs,
+        prefix: Option<OsString>,
+        lookup: &mut Lookup<'_>,
+    ) -> Result<Self, Failed> {
+        let (default, config) = (RedisOptions::default(), lookup.config);
+        let file_prefix = config.prefix.clone().map(Into::into);
+        let prefix = lookup.setting("prefix", prefix, file_prefix, Ok)?.unwrap_or_default();
+        let read = |value: OsString| value.to_string_lossy().parse();
         let dialect = lookup.setting("dialect", args.dialect, config.dialect, read)?;
         let max_ttl = lookup.duration("max_ttl", args.max_ttl, config.max_ttl)?;
-        Ok(Self {
-            dialect: dialect.unwrap_or_default(),
-            max_ttl: max_ttl.unwrap_or(default.max_ttl),
-            clock_behind: lookup.in_file("clock_behind", config.clock_behind, default.clock_behind),
-            clock_ahead: lookup.in_file("clock_ahead", config.clock_ahead, default.clock_ahead),
-            clients_apart: lookup.in_file(
-                "clients_apart",
-                config.clients_apart,
-                default.clients_apart,
-            ),
-            trust_new_nodes: trusts(env::var_os(TRUST).as_deref())?,
-        })
+        let behind = lookup.in_file("clock_behind", config.clock_behind, default.clock_behind);
+        let ahead = lookup.in_file("clock_ahead", config.clock_ahead, default.clock_ahead);
+        let apart = lookup.in_file("clients_apart", config.clients_apart, default.clients_apart);
+        let redis = default
+            .prefix(prefix.as_bytes())
+            .dialect(dialect.unwrap_or_default())
+            .clock_window(behind, ahead)
+            .clients_apart(apart)
+            .trust_new_nodes(trusts(env::var_os(TRUST).as_deref())?);
+        Ok(Self { redis, max_ttl: max_ttl.unwrap_or(Settings::default().max_ttl) })
     }
 
-    /// What the strict dialect takes off the end of each lease, so that nobody counts on it.
+    /// The same with what the URLs of the nodes say of it. Those that cannot be read are left to those who can say
+    /// why.
+    pub(crate) fn with_urls(mut self, urls: &[String]) -> Self {
+        let options = NodeOptions::from(self.redis.clone());
+        if let Ok(options) = options.with_urls(urls, &Settings::default()) {
+            self.redis = options.redis;
+        }
+        self
+    }
+
+    /// What is taken off the end of each lease, so that nobody counts on it.
     pub(crate) fn margin(&self) -> Duration {
-        let window = self.clock_behind.saturating_add(self.clock_ahead);
-        window.saturating_add(self.clients_apart.saturating_mul(2))
+        self.redis.margin()
     }
 
     /// How long a node casts no vote that may have forgotten locks.
     pub(crate) fn quarantine(&self) -> Duration {
-        self.max_ttl.saturating_add(self.margin())
+        self.redis.quarantine(self.max_ttl)
     }
 
     /// Whether new nodes need not be told that they are.
     pub(crate) fn trusts_new_nodes(&self) -> bool {
-        self.trust_new_nodes
+        self.redis.trust_new_nodes
     }
 
     pub(crate) fn apply(&self, builder: Builder) -> Builder {
-        builder
-            .dialect(self.dialect)
-            .max_ttl(self.max_ttl)
-            .clock_window(self.clock_behind, self.clock_ahead)
-            .clients_apart(self.clients_apart)
-            .trust_new_nodes(self.trust_new_nodes)
-    }
-}
-
-/// Reads the name of a dialect.
-///
-/// # Errors
-/// A message that has the text and the names, if it is none of them.
-pub(crate) fn parse(text: &str) -> Result<Dialect, String> {
-    match text {
-        "strict" => Ok(Dialect::Strict),
-        "redlock" => Ok(Dialect::Redlock),
-        _ => Err(format!("{text:?} is no dialect; write strict or redlock")),
-    }
-}
-
-/// The name of a dialect.
-pub(crate) fn name(dialect: Dialect) -> &'static str {
-    match dialect {
-        Dialect::Redlock => "redlock",
-        _ => "strict",
+        builder.redis(self.redis.clone()).max_ttl(self.max_ttl)
     }
 }
 
@@ -105,15 +90,6 @@ fn trusts(value: Option<&OsStr>) -> Result<bool, Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_dialect_is_read_by_its_name() {
-        for dialect in [Dialect::Strict, Dialect::Redlock] {
-            assert_eq!(parse(name(dialect)), Ok(dialect));
-        }
-        let error = parse("Strict").unwrap_err();
-        assert_eq!(error, "\"Strict\" is no dialect; write strict or redlock");
-    }
 
     #[test]
     fn new_nodes_are_trusted_only_if_that_was_written() {

@@ -8,7 +8,7 @@ use quorlock::Dialect;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Config, NodeEntry, dialect, misuse};
+use super::{Config, NodeEntry, misuse};
 use crate::duration;
 use crate::exit::Failed;
 
@@ -110,7 +110,7 @@ impl<'a> Item<'a> {
         let DeValue::String(text) = self.value.get_ref() else {
             return Err(self.expected("\"strict\" or \"redlock\""));
         };
-        dialect::parse(text).map_err(|error| self.refuse(&error))
+        text.parse().map_err(|error: String| self.refuse(&error))
     }
 
     /// As on the command line, or a plain number of seconds.

@@ -9,7 +9,7 @@
 //! puts users and passwords into the URLs of the nodes, `dialect` knows what
 //! is to be promised of their locks.
 
-pub(crate) mod dialect;
+mod dialect;
 mod file;
 mod login;
 mod lookup;

@@ -8,7 +8,7 @@ use super::guard::Guard;
 use super::lock::{Lock, LockMany};
 use super::{may_block, same_as, thread};
 use crate::node::Node;
-use crate::{Dialect, Drift, Error, NodeRelease, Owner, Status};
+use crate::{Drift, Error, NodeRelease, Owner, Status};
 
 /// Takes locks on a set of nodes, as [`crate::Locker`] does.
 ///
@@ -111,12 +111,13 @@ impl Builder {
         drift(drift: Drift)
         longest_retry_delay(longest: Duration)
         local_turns(turns: u16)
-        prefix(prefix: impl AsRef<[u8]>)
-        dialect(dialect: Dialect)
-        clock_window(behind: Duration, ahead: Duration)
-        clients_apart(apart: Duration)
-        trust_new_nodes(trust: bool)
         fences(fences: bool)
+    }
+
+    /// As [`Builder::redis`](crate::Builder::redis).
+    #[cfg(feature = "redis")]
+    pub fn redis(self, options: crate::RedisOptions) -> Self {
+        Self(self.0.redis(options))
     }
 
     /// Checks the settings, starts the thread, connects to the nodes, and returns as soon as a

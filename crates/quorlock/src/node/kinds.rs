@@ -1,15 +1,19 @@
 //! The kinds of nodes that a URL can stand for: one line each in the table, and one folder each beside this file.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::url::Setting;
+use super::context::NodeContext;
+#[cfg(feature = "redis")]
+use super::redis::RedisOptions;
 use super::{Login, Node};
 use crate::Error;
-use crate::examine::Examination;
-use crate::forget::Kept;
-use crate::init::Look;
+use crate::admin::examine::Examination;
+use crate::admin::forget::Kept;
+use crate::admin::init::Look;
 use crate::name::Name;
 use crate::runtime::BoxFuture;
+use crate::settings::Settings;
 
 /// All of them. A new kind is one line here.
 pub(super) const KINDS: &[Kind] = &[
@@ -19,10 +23,88 @@ pub(super) const KINDS: &[Kind] = &[
     super::sqlite::KIND,
 ];
 
+/// What can be set for the nodes of one kind alone, for each kind that has something of the sort.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct NodeOptions {
+    /// For Redis and Valkey nodes.
+    #[cfg(feature = "redis")]
+    pub redis: RedisOptions,
+}
+
+/// What the options of a kind mean for those who know nothing of that kind.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KindTerms {
+    /// Put before each name on the nodes: names are checked together with it.
+    pub(crate) name_prefix: Vec<u8>,
+    /// How far a node's clock may be ahead of a client's.
+    pub(crate) clock_ahead: Duration,
+    /// Whether a node without a marker is taken for a new one.
+    pub(crate) trusts_new_nodes: bool,
+}
+
+#[cfg(feature = "redis")]
+impl From<RedisOptions> for NodeOptions {
+    fn from(redis: RedisOptions) -> Self {
+        Self { redis }
+    }
+}
+
+impl NodeOptions {
+    /// These options, with what the URLs of some nodes say of them.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for options that cannot work, or nodes that do not agree.
+    pub fn with_urls<U: AsRef<str>>(
+        mut self,
+        urls: &[U],
+        settings: &Settings,
+    ) -> Result<Self, Error> {
+        self.resolve(urls, false, settings)?;
+        Ok(self)
+    }
+
+    /// Takes what URLs say into the options, checks those of the kinds that are used, and returns what they mean. A
+    /// node of the user's own making may be like one of any kind.
+    pub(crate) fn resolve(
+        &mut self,
+        urls: &[impl AsRef<str>],
+        has_own: bool,
+        settings: &Settings,
+    ) -> Result<KindTerms, Error> {
+        let mut terms = KindTerms::default();
+        for kind in KINDS {
+            let of_kind =
+                |url: &str| Kind::known(url).is_some_and(|(it, _)| std::ptr::eq(it, kind));
+            let urls = urls.iter().map(AsRef::as_ref).enumerate();
+            let urls: Vec<_> = urls.filter(|(_, url)| of_kind(url)).collect();
+            if !urls.is_empty() {
+                (kind.resolve)(self, &urls, settings)?;
+            }
+            if !urls.is_empty() || has_own {
+                terms.merge((kind.terms)(self));
+            }
+        }
+        Ok(terms)
+    }
+}
+
+impl KindTerms {
+    fn merge(&mut self, other: Self) {
+        if !other.name_prefix.is_empty() {
+            self.name_prefix = other.name_prefix;
+        }
+        self.clock_ahead = self.clock_ahead.max(other.clock_ahead);
+        self.trusts_new_nodes |= other.trusts_new_nodes;
+    }
+}
+
 /// What is found out of a node, apart from locking; an error if its URL cannot be one.
 type Asked<T> = Result<BoxFuture<'static, T>, Error>;
 /// A node, which need not be up; an error if its URL cannot be one.
 type Opened = Result<Arc<dyn Node>, Error>;
+/// Takes what URLs say into the options. The number is the place of a node among those that were given.
+type Resolve = fn(&mut NodeOptions, &[(usize, &str)], &Settings) -> Result<(), Error>;
 /// Several locks.
 type Names = Arc<[Name]>;
 
@@ -30,22 +112,34 @@ type Names = Arc<[Name]>;
 pub(super) struct Kind {
     /// The schemes of its URLs, and where each has the name and the password to log in with.
     pub(super) schemes: &'static [(&'static str, Login)],
-    /// What its URLs look like, for error messages.
+    /// Whether its URLs do without slashes, as `sqlite:PATH` does.
+    pub(super) bare_scheme: bool,
+    /// What its URLs look like in short, for error messages.
     pub(super) looks_like: &'static str,
-    /// Whether its nodes keep which set they belong to in the `strict` dialect, so that new ones have to be told.
+    /// The whole forms of its URLs, for people who write them.
+    pub(super) forms: &'static str,
+    /// Whether its nodes keep which set they belong to, so that new ones have to be marked as new.
     pub(super) has_markers: bool,
+    /// Whether a node is seen by the processes of one machine alone.
+    pub(super) is_local: bool,
+    /// The URL of the node to use where none was named, if there is one of this kind.
+    pub(super) default_url: Option<fn() -> Result<String, Error>>,
+    /// Takes what its URLs say into the options, and checks these.
+    pub(super) resolve: Resolve,
+    /// What the options mean for those who know nothing of this kind.
+    pub(super) terms: fn(&NodeOptions) -> KindTerms,
     /// What the node is called in its set, without secrets.
     pub(super) member: fn(usize, &str) -> Result<String, Error>,
     /// Makes the node.
-    pub(super) open: fn(usize, &str, &Setting) -> Opened,
+    pub(super) open: fn(usize, &str, &NodeContext) -> Opened,
     /// Looks it over. The names of locks that are tried out there start with the last argument.
-    pub(super) examine: fn(usize, &str, &Setting, &[u8]) -> Asked<Examination>,
+    pub(super) examine: fn(usize, &str, &NodeContext, &[u8]) -> Asked<Examination>,
     /// Finds out which set it belongs to, and how to make it ours.
-    pub(super) init: fn(usize, &str, &Setting) -> Asked<Look>,
+    pub(super) init: fn(usize, &str, &NodeContext) -> Asked<Look>,
     /// Has it forget these locks, if they are free.
-    pub(super) forget: fn(usize, &str, &Setting, &Names) -> Asked<Kept>,
+    pub(super) forget: fn(usize, &str, &NodeContext, &Names) -> Asked<Kept>,
     /// Has it forget the number of a lock that nobody can have been given.
-    pub(super) forget_number: fn(usize, &str, &Setting, &Name) -> Asked<Kept>,
+    pub(super) forget_number: fn(usize, &str, &NodeContext, &Name) -> Asked<Kept>,
 }
 
 impl Kind {
@@ -83,7 +177,7 @@ impl Kind {
 }
 
 /// Whether it can be one, and nothing else.
-fn is_scheme(text: &str) -> bool {
+pub(super) fn is_scheme(text: &str) -> bool {
     let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
     !text.is_empty() && text.bytes().all(valid)
 }

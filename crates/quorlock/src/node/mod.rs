@@ -26,6 +26,7 @@ pub mod redis;
 pub mod sqlite;
 
 mod capabilities;
+mod context;
 mod failure;
 mod kinds;
 mod members;
@@ -41,14 +42,19 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use capabilities::{Capabilities, RecordEnd, TtlRange};
+pub(crate) use context::NodeContext;
 pub use failure::{Failure, FailureKind};
+pub(crate) use kinds::KindTerms;
+pub use kinds::NodeOptions;
 pub use members::{ClosedFor, Mark, Marker, MarkerState, Members, Writes};
 pub use secret::Secret;
 pub(crate) use secret::Secrets;
 pub(crate) use seen::noted;
 pub use seen::{Listed, MAX_NOTED_BYTES, Seen};
-pub use url::{Login, has_marker, login_of, members, open, open_some};
-pub(crate) use url::{Setting, examine, forget, forget_number, init, member, open_with};
+pub use url::{
+    Login, default_url, has_marker, login_of, members, open, open_some, split_urls, url_forms,
+};
+pub(crate) use url::{examine, forget, forget_number, init, is_local, member, open_with};
 
 use crate::name::Name;
 use crate::runtime::{BoxFuture, Runtime, random_u64};
@@ -83,7 +89,7 @@ pub trait Node: Send + Sync + fmt::Debug {
     /// Takes a call in.
     fn submit(&self, call: Call);
 
-    /// Says where to send word of grants to tickets of `client`, as the node with the index
+    /// Says where to send messages of grants to tickets of `client`, as the node with the index
     /// `node`. The latest call counts. A node that cannot send any answers [`Verb::Wait`] accordingly.
     fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>);
 }
@@ -125,7 +131,7 @@ pub struct Grant {
     pub fence: u64,
 }
 
-/// Who asks: one for each [`Locker`](crate::Locker), so that word of a grant finds its way.
+/// Who asks: one for each [`Locker`](crate::Locker), so that the message of a grant finds its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClientId(u64);
 
@@ -163,7 +169,7 @@ impl fmt::Display for ParticipantId {
 /// A place in the queue of a lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Ticket {
-    /// Whom to send word of a grant to.
+    /// Whom to send the message of a grant to.
     pub client: ClientId,
     /// What tells this ticket from others of that client.
     pub waiter: u64,

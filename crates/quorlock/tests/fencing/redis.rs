@@ -66,7 +66,11 @@ async fn late_write_on_servers(store: &impl Store) -> super::Late {
     let nodes = servers(3);
     let connect = || {
         let builder = Locker::builder().nodes(nodes.iter().map(RedisServer::url));
-        builder.ttl(TTL).node_limit(TTL / 5).trust_new_nodes(true).connect()
+        builder
+            .ttl(TTL)
+            .node_limit(TTL / 5)
+            .redis(quorlock::RedisOptions::default().trust_new_nodes(true))
+            .connect()
     };
     let (first, second) = (connect().await.expect("a locker"), connect().await.expect("a locker"));
     late_write(store, &first, &second).await

@@ -26,7 +26,7 @@ async fn a_bad_network_lets_nobody_in_twice_and_leaves_nothing_behind() {
     let servers = servers(3);
     let proxies: Vec<_> = servers.iter().map(|s| Proxy::in_front_of(s.addr())).collect();
     let builder = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes(proxies.iter().map(Proxy::url))
         .ttl(TTL);
     let locker = builder.node_limit(Duration::from_millis(20)).connect().await.expect("a locker");

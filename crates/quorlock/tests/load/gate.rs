@@ -16,8 +16,9 @@ async fn locker(servers: &[RedisServer], dialect: Dialect) -> Locker {
 }
 
 async fn locker_of(builder: Builder, servers: &[RedisServer], dialect: Dialect) -> Locker {
-    let builder = builder.nodes(servers.iter().map(RedisServer::url)).dialect(dialect);
-    let locker = builder.trust_new_nodes(true).connect().await.expect("a locker");
+    let options = quorlock::RedisOptions::default().dialect(dialect).trust_new_nodes(true);
+    let builder = builder.nodes(servers.iter().map(RedisServer::url)).redis(options);
+    let locker = builder.connect().await.expect("a locker");
     // However slow the machine is, a majority votes by then.
     drop(locker.lock("first").await.expect("waited for"));
     locker

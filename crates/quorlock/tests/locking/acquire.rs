@@ -16,7 +16,7 @@ const PATIENT: Duration = Duration::from_secs(5);
 
 async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
     Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes(urls)
         .ttl(TTL)
         .connect()
@@ -26,7 +26,7 @@ async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
 
 async fn patient_locker(urls: impl IntoIterator<Item = String>) -> Locker {
     let builder = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes(urls)
         .ttl(TTL)
         .node_limit(PATIENT);
@@ -162,7 +162,7 @@ async fn a_request_does_not_wait_for_the_answer_to_the_one_before() {
     // The time limit, at which the connection is looked after in any case, is far away.
     let ttl = Duration::from_secs(150);
     let builder = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes([proxy.url()])
         .max_ttl(ttl)
         .ttl(ttl)
@@ -255,7 +255,7 @@ async fn a_wall_clock_that_is_wrong_changes_nothing() {
         let right = locker([server.url()]).await;
         let runtime = Arc::new(WrongTimeOfDay(TokioRuntime::current(), wall));
         let builder = Locker::builder()
-            .dialect(quorlock::Dialect::Redlock)
+            .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
             .nodes([server.url()])
             .ttl(TTL)
             .runtime(runtime);

@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_millis(500);
 fn memory() -> Locker {
     let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
     Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .with_nodes([node])
         .connect()
         .expect("a locker")
@@ -28,7 +28,7 @@ fn memory() -> Locker {
 fn on(servers: &[RedisServer], ttl: Duration) -> Locker {
     let urls = servers.iter().map(RedisServer::url);
     Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes(urls)
         .ttl(ttl)
         .connect()
@@ -107,7 +107,7 @@ fn a_loss_is_told_though_every_node_hangs() {
     let servers = servers(3);
     let urls = servers.iter().map(RedisServer::url);
     let builder = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes(urls)
         .ttl(2 * SHORT)
         .loss_lead(SHORT);
@@ -222,7 +222,7 @@ fn in_async_code_nothing_blocks_and_the_error_says_what_to_use() {
     let node = Arc::new(MemoryNode::new());
     let nodes = [Arc::clone(&node) as Arc<dyn Node>];
     let locker = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .with_nodes(nodes.clone())
         .connect()
         .expect("a locker");
@@ -232,7 +232,10 @@ fn in_async_code_nothing_blocks_and_the_error_says_what_to_use() {
     runtime.block_on(async {
         let refused = [
             misuse(
-                Locker::builder().dialect(quorlock::Dialect::Redlock).with_nodes(nodes).connect(),
+                Locker::builder()
+                    .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
+                    .with_nodes(nodes)
+                    .connect(),
             ),
             misuse(locker.lock("a").acquire()),
             misuse(locker.try_lock("a").acquire()),

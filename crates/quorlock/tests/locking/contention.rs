@@ -50,7 +50,7 @@ async fn nobody_is_let_in_twice_and_nobody_is_forgotten() {
         for _ in 0..PROCESSES {
             let nodes = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>);
             let builder = Locker::builder()
-                .dialect(quorlock::Dialect::Redlock)
+                .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
                 .with_nodes(nodes)
                 .ttl(TTL)
                 .local_turns(3);

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use quorlock::node::memory::MemoryNode;
 use quorlock::node::{Node, Proposal};
 use quorlock::runtime::Runtime;
-use quorlock::{Dialect, Error, Guard, Locker, blocking};
+use quorlock::{Error, Guard, Locker, blocking};
 use quorlock_testkit::conformance::owner;
 use quorlock_testkit::{Asked, StillWorld, VirtualTime};
 
@@ -180,7 +180,7 @@ fn programs_without_async_have_the_same_numbers() {
 #[test]
 #[should_panic(expected = "the lock x has no fence: its Locker was built with fences(false)")]
 fn without_fences_there_is_no_number_that_could_pass_for_one() {
-    let locker = blocking::Locker::builder().with_nodes(memory(1)).dialect(Dialect::Redlock);
+    let locker = blocking::Locker::builder().with_nodes(memory(1));
     let locker = locker.fences(false).connect().expect("a locker");
     let number = locker.lock("x").acquire().expect("free").fence();
     unreachable!("{number} is no number");

@@ -21,7 +21,7 @@ const TTL: Duration = Duration::from_secs(30);
 
 async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
     Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes(urls)
         .ttl(TTL)
         .connect()
@@ -109,7 +109,7 @@ async fn an_extension_after_somebody_else_held_it_fails_and_brings_nothing_back(
 async fn a_guard_knows_by_itself_when_its_time_is_over() {
     let server = RedisServer::start();
     let locker = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes([server.url()])
         .ttl(Duration::from_millis(100));
     let locker = locker.connect().await.expect("a locker");
@@ -135,7 +135,7 @@ impl Drop for Dropped<'_> {
 async fn work_is_stopped_though_every_node_hangs() {
     let servers = servers(3);
     let builder = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes(servers.iter().map(RedisServer::url));
     let locker = builder.ttl(Duration::from_millis(500)).connect().await.expect("a locker");
     let guard = locker.lock("hung").await.expect("free");
@@ -253,7 +253,7 @@ async fn extended(server: &RedisServer, name: &str) {
 async fn a_held_lock_is_extended_without_being_asked_for() {
     let servers = servers(3);
     let builder = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes(servers.iter().map(RedisServer::url))
         .ttl(SHORT_TTL);
     let locker = builder.connect().await.expect("a locker");
@@ -274,8 +274,10 @@ async fn a_held_lock_is_extended_without_being_asked_for() {
 async fn the_watchdog_survives_reconnections_and_servers_that_forget_their_scripts() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
-    let builder =
-        Locker::builder().dialect(quorlock::Dialect::Redlock).nodes([proxy.url()]).ttl(SHORT_TTL);
+    let builder = Locker::builder()
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
+        .nodes([proxy.url()])
+        .ttl(SHORT_TTL);
     let locker = builder.connect().await.expect("a locker");
     let guard = locker.lock("survives").await.expect("free");
     server.command(&["SCRIPT", "FLUSH"]);
@@ -293,7 +295,7 @@ async fn the_watchdog_survives_reconnections_and_servers_that_forget_their_scrip
 async fn two_of_three_that_hang_while_it_is_renewed_are_told_of_before_any_record_ends() {
     let servers = servers(3);
     let builder = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes(servers.iter().map(RedisServer::url));
     let builder = builder.ttl(SHORT_TTL).loss_lead(SHORT_TTL / 3);
     let locker = builder.connect().await.expect("a locker");
@@ -342,8 +344,10 @@ impl<S: Read + Write> Monitor<S> {
 async fn no_extension_follows_a_release() {
     const TTL: Duration = Duration::from_millis(300);
     let server = RedisServer::start();
-    let locker =
-        Locker::builder().dialect(quorlock::Dialect::Redlock).nodes([server.url()]).ttl(TTL);
+    let locker = Locker::builder()
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
+        .nodes([server.url()])
+        .ttl(TTL);
     let locker = locker.connect().await.expect("a locker");
     let mut monitor = Monitor::new(server.connect().expect("a connection"));
     let mut tasks = tokio::task::JoinSet::new();

@@ -45,7 +45,10 @@ impl Node for ByWallClock {
 async fn what_ends_earlier_is_told_earlier() {
     let time = Arc::new(VirtualTime::new(SystemTime::now()));
     let node = Arc::new(ByWallClock::default()) as Arc<dyn Node>;
-    let builder = Locker::builder().dialect(Dialect::Redlock).with_nodes([node]).loss_lead(LEAD);
+    let builder = Locker::builder()
+        .redis(quorlock::RedisOptions::default().dialect(Dialect::Redlock))
+        .with_nodes([node])
+        .loss_lead(LEAD);
     let runtime = Arc::clone(&time) as Arc<dyn Runtime>;
     let locker = builder.runtime(runtime).connect().await.expect("a locker");
     let guard = locker.lock("x").fixed().await.expect("free");

@@ -38,7 +38,7 @@ impl World {
         let nodes: Vec<_> = (0..3).map(|_| Witness::new(Arc::clone(&runtime), LIMIT)).collect();
         let client = async || {
             Locker::builder()
-                .dialect(quorlock::Dialect::Redlock)
+                .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
                 .with_nodes(nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>))
                 .ttl(TTL)
                 .node_limit(LIMIT)
@@ -123,7 +123,7 @@ async fn two_that_name_them_in_opposite_orders_both_finish() {
     let world = World::new().await;
     let between = world.others(&["m", "n"]).await;
     let third = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .with_nodes(world.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>))
         .runtime(Arc::clone(&world.time) as Arc<dyn Runtime>);
     let third = third.connect().await.expect("a locker");
@@ -150,7 +150,7 @@ async fn clients_that_name_them_in_different_orders_exclude_each_other_and_finis
     for names in [["a", "b"], ["b", "a"]] {
         let urls = servers.iter().map(RedisServer::url);
         let locker = Locker::builder()
-            .dialect(quorlock::Dialect::Redlock)
+            .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
             .nodes(urls)
             .connect()
             .await
@@ -187,7 +187,7 @@ async fn one_that_is_taken_leaves_nothing_of_the_others() {
     let client = async || {
         let urls = servers.iter().map(RedisServer::url);
         Locker::builder()
-            .dialect(quorlock::Dialect::Redlock)
+            .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
             .nodes(urls)
             .connect()
             .await
@@ -214,7 +214,7 @@ async fn dropped_in_the_middle_it_leaves_nothing() {
     let server = RedisServer::start();
     let client = async || {
         Locker::builder()
-            .dialect(quorlock::Dialect::Redlock)
+            .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
             .nodes([server.url()])
             .connect()
             .await
@@ -423,7 +423,7 @@ async fn guards_can_go_their_own_ways() {
 async fn the_future_may_move_between_threads() {
     let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
     let locker = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .with_nodes([node])
         .connect()
         .await

@@ -122,7 +122,7 @@ async fn an_owner_is_known_to_other_processes_by_its_id() {
     let locker = async || {
         let urls = servers.iter().map(RedisServer::url);
         Locker::builder()
-            .dialect(quorlock::Dialect::Redlock)
+            .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
             .nodes(urls)
             .ttl(TTL)
             .connect()

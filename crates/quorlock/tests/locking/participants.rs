@@ -49,9 +49,12 @@ impl Place {
         let patient = Locker::builder().ttl(TTL).node_limit(Duration::from_millis(1_200));
         match self {
             Self::Servers(dialect, servers) => patient
-                .dialect(*dialect)
-                .trust_new_nodes(true)
-                .clock_window(Duration::from_secs(1), Duration::from_secs(3))
+                .redis(
+                    quorlock::RedisOptions::default()
+                        .dialect(*dialect)
+                        .trust_new_nodes(true)
+                        .clock_window(Duration::from_secs(1), Duration::from_secs(3)),
+                )
                 .nodes(servers.iter().map(RedisServer::url)),
             Self::File(directory) => {
                 patient.nodes([format!("sqlite:{}", directory.path().join("locks.db").display())])

@@ -14,7 +14,7 @@ const TTL: Duration = Duration::from_secs(30);
 
 async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
     Locker::builder()
-        .dialect(Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(Dialect::Redlock))
         .nodes(urls)
         .ttl(TTL)
         .connect()
@@ -33,9 +33,10 @@ async fn a_release_that_is_sent_again_after_its_answer_was_lost_succeeds() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
     let runtime: std::sync::Arc<dyn Runtime> = std::sync::Arc::new(TokioRuntime::current());
-    let mut settings = Settings::default();
-    settings.dialect = Dialect::Redlock;
-    let nodes = node::open([proxy.url()], &settings, &runtime, ClientId::random(&*runtime));
+    let settings = Settings::default();
+    let options = quorlock::RedisOptions::default().dialect(Dialect::Redlock).into();
+    let nodes =
+        node::open([proxy.url()], &settings, &options, &runtime, ClientId::random(&*runtime));
     let nodes = nodes.expect("a node");
     nodes[0].ready().await.expect("up");
     let owner = owner("twice");
@@ -188,8 +189,10 @@ async fn a_lock_whose_time_is_over_is_released_with_the_same_error_on_every_kind
     let memory = || Arc::new(MemoryNode::new()) as Arc<dyn Node>;
     let urls = || servers.iter().map(RedisServer::url);
     let builder = || Locker::builder().ttl(Duration::from_secs(1));
-    let strict = builder().trust_new_nodes(true).prefix("strict:");
-    let redlock = builder().dialect(Dialect::Redlock).prefix("redlock:");
+    let strict =
+        builder().redis(quorlock::RedisOptions::default().trust_new_nodes(true).prefix("strict:"));
+    let redlock = builder()
+        .redis(quorlock::RedisOptions::default().dialect(Dialect::Redlock).prefix("redlock:"));
     for (kind, builder) in [
         ("memory", builder().with_nodes([memory(), memory(), memory()])),
         ("file", builder().nodes([url])),

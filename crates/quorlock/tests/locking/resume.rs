@@ -13,7 +13,7 @@ const TTL: Duration = StillWorld::TTL;
 async fn locker(servers: &[RedisServer]) -> Locker {
     let urls = servers.iter().map(RedisServer::url);
     Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes(urls)
         .ttl(TTL)
         .connect()
@@ -363,10 +363,13 @@ async fn a_list_shows_what_a_majority_holds() {
     let locker = |prefix: &str| {
         let urls = servers.iter().map(RedisServer::url);
         Locker::builder()
-            .dialect(quorlock::Dialect::Redlock)
+            .redis(
+                quorlock::RedisOptions::default()
+                    .dialect(quorlock::Dialect::Redlock)
+                    .prefix(prefix),
+            )
             .nodes(urls)
             .ttl(TTL)
-            .prefix(prefix)
             .connect()
     };
     let (one, two) = (locker("[a]*:").await.expect("one"), locker("a:").await.expect("two"));

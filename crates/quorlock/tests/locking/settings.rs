@@ -14,7 +14,7 @@ const MS: Duration = Duration::from_millis(1);
 /// Time limits that no machine is too slow for.
 fn patient() -> Builder {
     Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .ttl(Duration::from_secs(20))
         .node_limit(Duration::from_secs(2))
         .connect_limit(DEADLINE)
@@ -44,7 +44,7 @@ async fn a_locker_with_times_that_do_not_fit() {
         (
             // The shortest TTL leaves next to nothing after what clocks may run apart on Redis.
             Locker::builder()
-                .dialect(quorlock::Dialect::Redlock)
+                .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
                 .ttl(10 * MS)
                 .node_limit(2 * MS)
                 .drift(drift(7 * MS)),

@@ -24,7 +24,10 @@ async fn lockers() -> [Locker; 2] {
 
 async fn locker<N: Node + 'static>(node: &Arc<N>, runtime: &Arc<VirtualTime>) -> Locker {
     let (node, runtime) = (Arc::clone(node) as Arc<dyn Node>, Arc::clone(runtime));
-    let builder = Locker::builder().dialect(Dialect::Redlock).with_nodes([node]).ttl(TTL);
+    let builder = Locker::builder()
+        .redis(quorlock::RedisOptions::default().dialect(Dialect::Redlock))
+        .with_nodes([node])
+        .ttl(TTL);
     builder.runtime(runtime as Arc<dyn Runtime>).connect().await.expect("a locker")
 }
 

@@ -124,7 +124,7 @@ async fn a_grant_that_has_run_out_is_not_asked_after_without_end() {
             let nodes = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>);
             let runtime = Arc::clone(&time) as Arc<dyn Runtime>;
             let builder = Locker::builder()
-                .dialect(quorlock::Dialect::Redlock)
+                .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
                 .with_nodes(nodes)
                 .ttl(TTL)
                 .runtime(runtime);

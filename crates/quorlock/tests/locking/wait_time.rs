@@ -18,7 +18,7 @@ async fn still_world() -> (Locker, Arc<VirtualTime>) {
     let time = Arc::new(VirtualTime::new(SystemTime::now()));
     let nodes = (0..3).map(|_| Arc::new(MemoryNode::new()) as Arc<dyn Node>);
     let builder = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .with_nodes(nodes)
         .ttl(TTL)
         .runtime(time.clone());
@@ -48,7 +48,7 @@ async fn an_attempt_that_is_lost_before_all_were_asked_is_cleaned_after_they_wer
     let nodes: Vec<_> = (0..3).map(|_| Arc::new(MemoryNode::new()) as Arc<dyn Node>).collect();
     let locker = async |nodes: &[Arc<dyn Node>]| {
         Locker::builder()
-            .dialect(quorlock::Dialect::Redlock)
+            .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
             .with_nodes(nodes.to_vec())
             .connect()
             .await
@@ -136,7 +136,7 @@ async fn a_paused_holder_knows_that_its_time_is_over_before_another_gets_in() {
 async fn a_wait_that_finds_no_nodes_says_what_each_of_them_said() {
     let server = quorlock_testkit::RedisServer::start();
     let locker = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes([server.url()])
         .connect()
         .await

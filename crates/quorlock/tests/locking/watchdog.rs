@@ -36,7 +36,7 @@ impl World {
         let runtime = Arc::clone(&time) as Arc<dyn Runtime>;
         let nodes: Vec<_> = (0..3).map(|_| Witness::new(Arc::clone(&runtime), LIMIT)).collect();
         let builder = Locker::builder()
-            .dialect(quorlock::Dialect::Redlock)
+            .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
             .with_nodes(nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>))
             .ttl(TTL)
             .node_limit(LIMIT)

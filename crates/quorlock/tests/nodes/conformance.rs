@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::memory::MemoryNode;
-use quorlock::node::{self, ClientId, Node};
+use quorlock::node::{self, ClientId, Node, NodeOptions};
 use quorlock::runtime::{Runtime, TokioRuntime};
-use quorlock::{Dialect, Locker, Settings};
+use quorlock::{Dialect, Locker, RedisOptions, Settings};
 use quorlock_testkit::conformance::{Backend, CASES};
 use quorlock_testkit::{
     RedisServer, RedisServerBuilder, Reply, conformance, eventually_async as eventually,
@@ -34,9 +34,9 @@ fn memory() -> Option<Memory> {
     Some(Memory(Arc::new(MemoryNode::new())))
 }
 
-async fn by_url(url: &str, client: ClientId, settings: &Settings) -> Arc<dyn Node> {
+async fn by_url(url: &str, client: ClientId, options: &NodeOptions) -> Arc<dyn Node> {
     let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
-    let nodes = node::open([url], settings, &runtime, client);
+    let nodes = node::open([url], &Settings::default(), options, &runtime, client);
     let node = nodes.expect("a good URL").remove(0);
     node.ready().await.expect("a node that is up");
     node
@@ -50,16 +50,14 @@ struct Server {
 
 impl Backend for Server {
     async fn open(&self, client: ClientId) -> Arc<dyn Node> {
-        let mut settings = Settings::default();
-        settings.dialect = self.dialect;
+        let mut options = RedisOptions::default().dialect(self.dialect);
         // However slow the machine is.
-        settings.clock_ahead = Duration::from_secs(5);
+        options.clock_ahead = Duration::from_secs(5);
         if self.dialect == Dialect::Strict {
-            let builder = Locker::builder().nodes([self.server.url()]);
-            let builder = builder.clock_window(settings.clock_behind, settings.clock_ahead);
-            builder.init(true).await.expect("a server that is up");
+            let builder = Locker::builder().nodes([self.server.url()]).redis(options.clone());
+            builder.admin().init(true).await.expect("a server that is up");
         }
-        by_url(&self.server.url(), client, &settings).await
+        by_url(&self.server.url(), client, &options.into()).await
     }
 
     async fn gone(&self, client: ClientId) {
@@ -103,7 +101,7 @@ impl File {
 impl Backend for File {
     async fn open(&self, client: ClientId) -> Arc<dyn Node> {
         let url = format!("sqlite:{}", self.path().display());
-        by_url(&url, client, &Settings::default()).await
+        by_url(&url, client, &NodeOptions::default()).await
     }
 
     async fn gone(&self, client: ClientId) {

@@ -9,8 +9,7 @@ use quorlock_testkit::{DEADLINE, RedisServer, Reply, servers};
 fn builder(servers: &[RedisServer], dialect: Dialect) -> Builder {
     Locker::builder()
         .nodes(servers.iter().map(RedisServer::url))
-        .dialect(dialect)
-        .trust_new_nodes(true)
+        .redis(quorlock::RedisOptions::default().dialect(dialect).trust_new_nodes(true))
         .node_limit(Duration::from_secs(2))
         .connect_limit(DEADLINE)
 }
@@ -33,7 +32,7 @@ async fn use_and_forget(dialect: Dialect) {
     locker.shutdown().await;
     assert_eq!(keys(&servers[0]), 3, "the numbers stay");
     let names = ["a", "b", "never used"];
-    let left = builder(&servers, dialect).forget(names).await.expect("settings are right");
+    let left = builder(&servers, dialect).admin().forget(names).await.expect("settings are right");
     assert!(left.0.is_empty(), "{left}");
     for server in &servers {
         assert_eq!(keys(server), 1, "of the other");
@@ -50,7 +49,7 @@ async fn hold_and_forget(dialect: Dialect) {
     let servers = servers(1);
     let locker = builder(&servers, dialect).connect().await.expect("a node");
     let guard = locker.try_lock("held").await.expect("free");
-    let left = builder(&servers, dialect).forget(["held", "free"]).await.expect("right");
+    let left = builder(&servers, dialect).admin().forget(["held", "free"]).await.expect("right");
     let [node] = left.0.as_slice() else { panic!("{left}") };
     assert_eq!(node.node, servers[0].url());
     let failure = node.failure.as_ref().expect("a reason");
@@ -72,13 +71,13 @@ async fn what_is_no_lock_or_waited_for_is_left_alone() {
     server.command(&["SET", "text", "of somebody else"]);
     server.command(&["ZADD", "wanted:quorlock:queue", "1", "a waiter"]);
     server.command(&["SET", "wanted:quorlock:fence", "7"]);
-    let forgetting = builder(&servers, Dialect::Redlock).forget(["text", "wanted"]);
+    let forgetting = builder(&servers, Dialect::Redlock).admin().forget(["text", "wanted"]);
     let left = forgetting.await.expect("right");
     assert!(left.to_string().contains("2 of them are held or waited for"), "{left}");
     assert_eq!(keys(server), 3);
     // Something that is no text at all.
     server.command(&["LPUSH", "list", "x"]);
-    let left = builder(&servers, Dialect::Strict).forget(["list"]).await.expect("right");
+    let left = builder(&servers, Dialect::Strict).admin().forget(["list"]).await.expect("right");
     assert!(left.to_string().contains("WRONGTYPE"), "{left}");
     assert_eq!(keys(server), 4);
 }
@@ -90,7 +89,7 @@ async fn a_node_that_is_away_keeps_no_other_from_forgetting() {
     locker.try_lock("a").await.expect("free").release().await.expect("held");
     locker.shutdown().await;
     servers[1].kill();
-    let left = builder(&servers, Dialect::Strict).forget(["a"]).await.expect("right");
+    let left = builder(&servers, Dialect::Strict).admin().forget(["a"]).await.expect("right");
     let [node] = left.0.as_slice() else { panic!("{left}") };
     assert_eq!(node.node, format!("redis://{}", servers[1].addr()));
     assert_eq!([keys(&servers[0]), keys(&servers[2])], [0, 0]);

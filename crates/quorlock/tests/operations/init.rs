@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use quorlock::node::FailureKind;
-use quorlock::{Builder, Dialect, Error, InitState, Locker, NodeInit, Refusal, Settings};
+use quorlock::admin::{InitState, NodeInit, Refusal};
+use quorlock::node::{FailureKind, NodeOptions};
+use quorlock::{Builder, Dialect, Error, Locker, Settings};
 use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually_async, servers};
 
 const MARKER: &str = ":quorlock:set";
@@ -22,7 +23,7 @@ fn builder_of(urls: Vec<String>) -> Builder {
 }
 
 async fn init(servers: &[RedisServer], force: bool) -> Vec<NodeInit> {
-    builder(servers).init(force).await.expect("the settings are right")
+    builder(servers).admin().init(force).await.expect("the settings are right")
 }
 
 fn marker(server: &RedisServer) -> Option<String> {
@@ -41,7 +42,8 @@ fn votes_with(server: &RedisServer, set: &[RedisServer], max_ttl: Duration) -> b
     let mut settings = Settings::default();
     settings.max_ttl = max_ttl;
     let urls = set.iter().map(RedisServer::url);
-    let members = quorlock::node::members(urls, &settings).expect("good URLs");
+    let members =
+        quorlock::node::members(urls, &settings, &NodeOptions::default()).expect("good URLs");
     let (run_id, digest) = (server.run_id(), members.digest());
     let begins = format!("formed {run_id} {digest} 0000000000000000 ");
     let names = members.names().join(",");
@@ -159,7 +161,7 @@ async fn a_server_that_was_restarted_is_not_new() {
 async fn other_settings_are_not_changed_unless_that_is_meant() {
     let servers = servers(1);
     let other = Duration::from_secs(15);
-    let init_other = |force| builder(&servers).max_ttl(other).init(force);
+    let init_other = |force| builder(&servers).max_ttl(other).admin().init(force);
     init(&servers, false).await;
     let nodes = init_other(false).await.expect("the settings are right");
     let InitState::Refused(Refusal::OtherSettings { max_ttl, clock_ahead }) = nodes[0].state else {
@@ -187,7 +189,7 @@ async fn nothing_is_changed_while_a_server_is_away() {
 async fn one_server_behind_two_urls_is_a_mistake() {
     let servers = servers(1);
     let twice = builder(&servers).nodes([servers[0].url().replace("127.0.0.1", "localhost")]);
-    let error = twice.init(true).await.expect_err("it is the same");
+    let error = twice.admin().init(true).await.expect_err("it is the same");
     assert!(matches!(error, Error::Misuse { .. }), "{error}");
     assert_eq!(marker(&servers[0]), None);
 }
@@ -195,7 +197,11 @@ async fn one_server_behind_two_urls_is_a_mistake() {
 #[tokio::test]
 async fn the_redlock_dialect_has_no_marker() {
     let servers = servers(1);
-    let nodes = builder(&servers).dialect(Dialect::Redlock).init(false).await;
+    let nodes = builder(&servers)
+        .redis(quorlock::RedisOptions::default().dialect(Dialect::Redlock))
+        .admin()
+        .init(false)
+        .await;
     assert_eq!(states(&nodes.expect("the settings are right")), ["not needed"]);
     assert_eq!(marker(&servers[0]), None);
 }
@@ -203,7 +209,11 @@ async fn the_redlock_dialect_has_no_marker() {
 #[tokio::test]
 async fn the_marker_is_that_of_the_prefix() {
     let servers = servers(1);
-    let nodes = builder(&servers).prefix("app:").init(false).await;
+    let nodes = builder(&servers)
+        .redis(quorlock::RedisOptions::default().prefix("app:"))
+        .admin()
+        .init(false)
+        .await;
     assert_eq!(states(&nodes.expect("the settings are right")), ["marked"]);
     assert_eq!(servers[0].command(&["EXISTS", "app::quorlock:set"]), Reply::Int(1));
     assert_eq!(marker(&servers[0]), None);
@@ -222,7 +232,7 @@ async fn two_lists_that_are_marked_at_the_same_moment_do_not_both_vote() {
     let late_to = |set: &[RedisServer], late: usize, way: &Proxy| {
         let mut urls: Vec<_> = set.iter().map(RedisServer::url).collect();
         urls[late] = way.url();
-        builder_of(urls).init(false)
+        builder_of(urls).admin().init(false)
     };
     for _ in 0..8 {
         let (first, second) = tokio::join!(late_to(one, 1, &ways[0]), late_to(other, 1, &ways[1]));

@@ -28,10 +28,12 @@ async fn a_client_with_other_settings_is_refused_and_told_both() {
     is_refused(&world, longer, &["max_ttl of 20s", "max_ttl of 40s"]).await;
     for ahead in [3, 5] {
         let says = ["at most 4s ahead", &format!("at most {ahead}s ahead")];
-        is_refused(&world, world.builder().clock_window(BEHIND, ahead * second), &says).await;
+        let options = world.options().clock_window(BEHIND, ahead * second);
+        is_refused(&world, world.builder().redis(options), &says).await;
     }
     // How far it may be behind is each one's own affair.
-    let builder = world.builder().clock_window(second, AHEAD).nodes(world.urls());
+    let builder =
+        world.builder().redis(world.options().clock_window(second, AHEAD)).nodes(world.urls());
     let guard = builder.connect().await.expect("up").try_lock(NAME).await.expect("free");
     guard.release().await.expect("released");
 }

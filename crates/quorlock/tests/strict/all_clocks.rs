@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Dialect, Error, Locker, Loss};
+use quorlock::{Dialect, Error, Locker, Loss, RedisOptions};
 use quorlock_testkit::{DEADLINE, eventually_async as eventually};
 use tokio::time::timeout;
 
@@ -19,15 +19,19 @@ const STEP_MS: i64 = 11_000;
 async fn still_world(dialect: Dialect) -> World {
     let world = World::unused(dialect, |server| server);
     world.stop_clocks();
-    world.mark(builder(&world)).await;
+    world.mark(builder(&world), options(&world)).await;
     // Nobody looks at when the servers were new.
     world.pass(Duration::from_secs(60));
     world
 }
 
+fn options(world: &World) -> RedisOptions {
+    RedisOptions::default().dialect(world.dialect)
+}
+
 fn builder(world: &World) -> quorlock::Builder {
     Locker::builder()
-        .dialect(world.dialect)
+        .redis(options(world))
         .connect_limit(DEADLINE)
         .node_limit(Duration::from_millis(500))
         .runtime(world.time())

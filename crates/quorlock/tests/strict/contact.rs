@@ -2,7 +2,7 @@
 //! first who wants a lock.
 
 use quorlock::Dialect;
-use quorlock::examine::Severity;
+use quorlock::admin::examine::Severity;
 use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
 
 use crate::NAME;
@@ -76,7 +76,8 @@ async fn a_connection_begins_it() {
 async fn the_doctor_begins_it_and_says_when_it_ends() {
     let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
     let examine = async || {
-        let checkup = world.builder().nodes(world.urls()).examine(NAME).await.expect("settings");
+        let checkup =
+            world.builder().nodes(world.urls()).admin().examine(NAME).await.expect("settings");
         let of = |node: usize| {
             let findings = &checkup.nodes[node].findings;
             let found = findings.iter().find(|finding| finding.check == "marker");
@@ -117,7 +118,7 @@ async fn a_reader_begins_nothing_and_sees_everything() {
     let status = locker.inspect(NAME).await.expect("a status");
     assert!(status.nodes[1].quarantine.is_some() && status.nodes[0].quarantine.is_none());
     assert_eq!(locker.list().await.expect("a list").len(), 0);
-    let checkup = world.builder().nodes(&urls).examine(NAME).await.expect("settings");
+    let checkup = world.builder().nodes(&urls).admin().examine(NAME).await.expect("settings");
     let found = checkup.nodes[1].findings.iter().find(|finding| finding.check == "marker");
     let text = &found.expect("a finding").text;
     assert!(text.contains("nothing counts yet") && text.contains("give the user"), "{text}");

@@ -18,7 +18,7 @@ fn evicting() -> RedisServer {
 async fn it_is_refused() {
     let mut world = World::unused(Dialect::Strict, |server| server);
     world.servers[1] = RedisServer::builder().own_clock().maxmemory(BYTES, "noeviction").start();
-    world.mark(world.builder()).await;
+    world.mark(world.builder(), world.options()).await;
     let set = |policy| {
         let command = ["CONFIG", "SET", "maxmemory-policy", policy];
         assert_eq!(world.servers[1].command(&command), Reply::Simple("OK".into()));

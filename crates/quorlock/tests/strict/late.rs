@@ -22,7 +22,7 @@ async fn one_that_the_network_has_delayed_leaves_nothing_behind() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
         let way = Proxy::in_front_of(world.servers[0].addr());
-        let node = world.node_with(&way.url(), |settings| settings.clock_ahead = SHORT).await;
+        let node = world.node_with(&way.url(), |options| options.clock_ahead = SHORT).await;
         way.hang(true);
         let (sent, asked) = (Instant::now(), owner(NAME).acquire(&node, TTL));
         eventually("it is on its way", async || way.held() > 0 && sent.elapsed() > 2 * SHORT).await;

@@ -135,7 +135,8 @@ async fn it_votes_again_once_all_that_it_may_have_granted_has_ended() {
 async fn swapped_for_a_database_with_locks_of_its_own() {
     let world = World::new(Dialect::Strict).await;
     let others = world.urls().into_iter().map(|url| format!("{url}/1"));
-    let builder = world.builder().trust_new_nodes(true).nodes(others);
+    let options = world.options().trust_new_nodes(true);
+    let builder = world.builder().redis(options).nodes(others);
     let other = builder.connect().await.expect("servers that are up");
     eventually("a lock", async || other.try_lock(NAME).await.is_ok()).await;
     let (first, second) = (world.holder_of_two().await, world.client().await);

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use quorlock::{Changed, Dialect, Error, Locker, MemberChange, MemberState, Progress};
+use quorlock::admin::{Changed, MemberChange, MemberState, Progress};
+use quorlock::{Dialect, Error, Locker};
 use quorlock_testkit::{DEADLINE, Proxy, RedisServer, eventually_async as eventually};
 
 use crate::NAME;
@@ -85,7 +86,7 @@ async fn the_same_nodes_are_the_same_set_however_they_are_listed() {
 }
 
 async fn change(world: &World, change: &MemberChange, gone: bool) -> Result<Changed, Error> {
-    world.builder().nodes(world.urls()).change_members(change, gone).await
+    world.builder().nodes(world.urls()).admin().change_members(change, gone).await
 }
 
 /// The third server gives its place to another.
@@ -211,7 +212,8 @@ async fn the_set_is_shown() {
     let world = World::new(Dialect::Strict).await;
     world.servers[1].command(&["FLUSHALL"]);
     world.servers[2].kill();
-    let report = world.builder().nodes(world.urls()).members().await.expect("good settings");
+    let report =
+        world.builder().nodes(world.urls()).admin().members().await.expect("good settings");
     assert_eq!((report.voting(), report.needed, report.members.len()), (1, 2, 3));
     let states: Vec<_> = report.nodes.iter().map(|node| &node.state).collect();
     assert!(

@@ -53,6 +53,7 @@ async fn a_lock_of_the_other_dialect_is_a_clear_error_both_ways() {
 
 /// Takes locks by a plain `SET`.
 async fn other_without_fences(world: &World) -> Locker {
-    let builder = world.builder().dialect(Dialect::Redlock).fences(false).nodes(world.urls());
+    let options = world.options().dialect(Dialect::Redlock);
+    let builder = world.builder().redis(options).fences(false).nodes(world.urls());
     builder.longest_retry_delay(Duration::from_millis(1)).connect().await.expect("up")
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use quorlock::node::FailureKind;
-use quorlock::{Builder, Dialect, Drift, Error, Guard, Locker};
+use quorlock::{Builder, Dialect, Drift, Error, Guard, Locker, RedisOptions};
 use quorlock_testkit::{DEADLINE, Proxy, RedisServer};
 
 use crate::world::{World, assert_both_hold};
@@ -30,15 +30,19 @@ impl Stage {
         let away = Proxy::in_front_of(world.servers[2].addr());
         away.refuse(true);
         let stage = Self { world, drift: None, away };
-        stage.world.mark(stage.builder()).await;
+        stage.world.mark(stage.builder(), stage.options()).await;
         // Nobody looks at when the servers were new.
         stage.world.pass(Duration::from_secs(60));
         stage
     }
 
+    fn options(&self) -> RedisOptions {
+        RedisOptions::default().dialect(self.world.dialect)
+    }
+
     fn builder(&self) -> Builder {
         let builder = Locker::builder()
-            .dialect(self.world.dialect)
+            .redis(self.options())
             .connect_limit(DEADLINE)
             .runtime(self.world.time());
         match self.drift {

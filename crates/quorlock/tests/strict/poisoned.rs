@@ -247,7 +247,8 @@ async fn a_number_is_forgotten_only_if_nobody_can_have_been_given_it() {
         let most = server_us(&world.servers[0]) + DAY_US;
         let forget = async || {
             let builder = world.builder().nodes(world.urls());
-            let (forgotten, failed) = builder.forget_number(NAME).await.expect("good settings");
+            let (forgotten, failed) =
+                builder.admin().forget_number(NAME).await.expect("good settings");
             assert!(failed.0.is_empty(), "{failed}");
             forgotten
         };

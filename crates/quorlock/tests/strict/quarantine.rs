@@ -250,7 +250,7 @@ async fn nodes_that_cast_no_vote_are_not_asked_again_and_again() {
 #[tokio::test]
 async fn a_prefix_that_is_new_is_called_that() {
     let world = World::new(Dialect::Strict).await;
-    let builder = world.builder().prefix("app:").nodes(world.urls());
+    let builder = world.builder().redis(world.options().prefix("app:")).nodes(world.urls());
     let locker = builder.connect().await.expect("servers that are up");
     let error = locker.try_lock(NAME).await.expect_err("no mark").to_string();
     assert!(error.contains("the prefix app: is new on these nodes"), "{error}");

@@ -30,7 +30,7 @@ async fn without_scripts_there_is_no_connection() {
 #[tokio::test]
 async fn without_the_mark_of_the_server_there_is_no_lock() {
     let world = World::unused(Dialect::Strict, |server| server);
-    let builder = || world.builder().trust_new_nodes(true);
+    let builder = || world.builder().redis(world.options().trust_new_nodes(true));
     let keys = format!("~{NAME}*");
     let url = url_of_user(&world.servers[0], &[&keys, "&*", "+@all"]);
     let locker = builder().nodes([&url]).connect().await.expect("a server that is up");

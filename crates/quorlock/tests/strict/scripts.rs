@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorlock::node::TicketNumber::New;
 use quorlock::node::{Answer, FailureKind, ParticipantId, Proposal};
-use quorlock::{Dialect, Settings};
+use quorlock::{Dialect, RedisOptions};
 use quorlock_testkit::conformance::{Probe, owner};
 use quorlock_testkit::{RedisServer, Reply};
 
@@ -161,7 +161,7 @@ async fn a_lock_that_is_passed_on_by_a_clock_that_was_set_back_lasts_as_long_as_
     let server = &world.servers[0];
     // It has been voting since before what its clock will be set back to.
     server.clock().jump_ms(-1_500);
-    world.mark(world.builder()).await;
+    world.mark(world.builder(), world.options()).await;
     server.clock().true_time();
     let client = world.waiting_client(&server.url(), |_| {}).await;
     let (holder, waiter) = (owner(NAME), client.waiter(NAME, 1));
@@ -201,7 +201,7 @@ async fn a_list_names_all_that_is_held_under_a_prefix_and_nothing_else() {
     let record = format!("quorlock 0000000000000001 token {now} 0 600000");
     server.command(&["SET", &longest, &record]);
     server.command(&["SET", &format!("{longest}y"), &record]);
-    let change = |settings: &mut Settings| settings.prefix = b"a prefix:".to_vec();
+    let change = |options: &mut RedisOptions| options.prefix = b"a prefix:".to_vec();
     let node = world.node_with(&server.url(), change).await;
     let names = owner(NAME).list(&node).await;
     let names: Vec<_> = names.iter().map(ToString::to_string).collect();

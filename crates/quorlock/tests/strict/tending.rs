@@ -317,7 +317,8 @@ const SWEEP: &str = ":quorlock:sweep";
 
 /// A client comes and goes whose servers may be behind by a tenth of a second.
 async fn tend_once(world: &World) {
-    let builder = world.builder().clock_window(Duration::from_millis(100), AHEAD);
+    let builder =
+        world.builder().redis(world.options().clock_window(Duration::from_millis(100), AHEAD));
     let locker = builder.nodes(world.urls()).connect().await.expect("servers that are up");
     world.all_reached_by(&locker).await;
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use quorlock::node::{self, ClientId, Node};
 use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
-use quorlock::{Builder, Dialect, Error, Guard, Locker, Settings};
+use quorlock::{Builder, Dialect, Error, Guard, Locker, RedisOptions, Settings};
 use quorlock_testkit::conformance::Client;
 use quorlock_testkit::{
     DEADLINE, Proxy, RedisServer, RedisServerBuilder, Reply, eventually_async as eventually,
@@ -43,13 +43,13 @@ impl World {
         options: impl Fn(RedisServerBuilder) -> RedisServerBuilder,
     ) -> Self {
         let world = Self::unused(dialect, options);
-        world.mark(world.builder()).await;
+        world.mark(world.builder(), world.options()).await;
         world
     }
 
     /// Lets servers that nobody has used yet be marked by a client like all others.
-    pub(crate) async fn mark(&self, builder: Builder) {
-        let builder = builder.trust_new_nodes(true).nodes(self.urls());
+    pub(crate) async fn mark(&self, builder: Builder, options: RedisOptions) {
+        let builder = builder.redis(options.trust_new_nodes(true)).nodes(self.urls());
         let first = builder.connect().await.expect("servers that are up");
         self.all_reached_by(&first).await;
         let guard = first.try_lock("marks").await.expect("free");
@@ -97,13 +97,17 @@ impl World {
     /// A client to be, with time limits that no machine is too slow for.
     pub(crate) fn builder(&self) -> Builder {
         Locker::builder()
-            .dialect(self.dialect)
+            .redis(self.options())
             .ttl(TTL)
             .max_ttl(TTL)
-            .clock_window(BEHIND, AHEAD)
             .node_limit(Duration::from_secs(2))
             .connect_limit(DEADLINE)
             .runtime(self.time())
+    }
+
+    /// What all clients agree on.
+    pub(crate) fn options(&self) -> RedisOptions {
+        RedisOptions::default().dialect(self.dialect).clock_window(BEHIND, AHEAD)
     }
 
     /// The time of all clients.
@@ -149,7 +153,7 @@ impl World {
     pub(crate) async fn node_with(
         &self,
         url: &str,
-        change: impl FnOnce(&mut Settings),
+        change: impl FnOnce(&mut RedisOptions),
     ) -> Arc<dyn Node> {
         Arc::clone(self.waiting_client(url, change).await.node())
     }
@@ -158,18 +162,18 @@ impl World {
     pub(crate) async fn waiting_client(
         &self,
         url: &str,
-        change: impl FnOnce(&mut Settings),
+        change: impl FnOnce(&mut RedisOptions),
     ) -> Client {
         let mut settings = Settings::default();
-        settings.dialect = self.dialect;
         (settings.ttl, settings.max_ttl) = (TTL, TTL);
-        (settings.clock_behind, settings.clock_ahead) = (BEHIND, AHEAD);
         (settings.node_limit, settings.connect_limit) = (Duration::from_secs(2), DEADLINE);
-        change(&mut settings);
+        let mut options = self.options();
+        change(&mut options);
+        let options = options.into();
         let runtime = self.time();
         let client = ClientId::random(&*runtime);
-        let members = node::members(self.urls(), &settings).expect("good URLs");
-        let nodes = node::open_some([url], members, &settings, &runtime, client);
+        let members = node::members(self.urls(), &settings, &options).expect("good URLs");
+        let nodes = node::open_some([url], members, &settings, &options, &runtime, client);
         let node = nodes.expect("a good URL").remove(0);
         node.ready().await.expect("a server that is up");
         Client::with(client, node)

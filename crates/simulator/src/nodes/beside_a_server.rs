@@ -14,7 +14,7 @@ use quorlock::node::{
     TicketNumber, Verb, Writes, open,
 };
 use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
-use quorlock::{Name, Settings, Token};
+use quorlock::{Name, RedisOptions, Settings, Token};
 use quorlock_testkit::{RedisServer, Reply};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -172,14 +172,16 @@ impl Pair {
         settings.max_ttl = MAX_TTL;
         settings.node_limit = Duration::from_secs(10);
         let (behind, ahead) = Dialect::WINDOW_US;
-        (settings.clock_behind, settings.clock_ahead) =
-            (Duration::from_micros(behind), Duration::from_micros(ahead));
-        settings.dialect = match dialect {
+        let dialect_of_node = match dialect {
             Dialect::Redlock => quorlock::Dialect::Redlock,
             Dialect::Strict => quorlock::Dialect::Strict,
         };
+        let options = RedisOptions::default()
+            .dialect(dialect_of_node)
+            .clock_window(Duration::from_micros(behind), Duration::from_micros(ahead))
+            .into();
         let runtime = Arc::clone(&time) as Arc<dyn Runtime>;
-        let opened = open([server.url()], &settings, &runtime, clients[0]);
+        let opened = open([server.url()], &settings, &options, &runtime, clients[0]);
         let real = opened.expect("a node").pop().expect("one");
         real.ready().await.expect("it connects");
         let (sender, grants) = unbounded_channel();
@@ -197,7 +199,7 @@ impl Pair {
             Dialect::Strict => (0..2).map(|_| ParticipantId::random(&*time)).collect(),
         };
         let random = Random::new(seed, 99);
-        let own = quorlock::node::members([server.url()], &settings).expect("a good URL");
+        let own = quorlock::node::members([server.url()], &settings, &options).expect("a good URL");
         Self {
             server,
             real,

@@ -7,10 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorlock::node::{
     Answer, Call, ClientId, Failure, FailureKind, Grant, Holder, Inbox, Mark, MarkerState, Node,
-    ParticipantId, Proposal, Record, Restore, Secret, Ticket, TicketNumber, Writes, open,
+    NodeOptions, ParticipantId, Proposal, Record, Restore, Secret, Ticket, TicketNumber, Writes,
+    open,
 };
 use quorlock::runtime::{Runtime, TokioRuntime};
-use quorlock::{Name, Settings, Token};
+use quorlock::{Name, RedisOptions, Settings, Token};
 use quorlock_testkit::RedisServer;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -53,14 +54,16 @@ impl Pair {
         let mut settings = Settings::default();
         settings.max_ttl = TTL;
         settings.node_limit = Duration::from_secs(10);
-        settings.trust_new_nodes = trusting;
-        // A machine that is busy must not make requests late: what is to be late is so by far.
-        settings.clock_ahead = Duration::from_secs(3);
-        settings.dialect = match dialect {
+        let dialect_of_node = match dialect {
             Dialect::Redlock => quorlock::Dialect::Redlock,
             Dialect::Strict => quorlock::Dialect::Strict,
         };
-        let opened = open([server.url()], &settings, &runtime, clients[0]);
+        let mut options =
+            RedisOptions::default().dialect(dialect_of_node).trust_new_nodes(trusting);
+        // A machine that is busy must not make requests late: what is to be late is so by far.
+        options.clock_ahead = Duration::from_secs(3);
+        let options = options.into();
+        let opened = open([server.url()], &settings, &options, &runtime, clients[0]);
         let real = opened.expect("a node").pop().expect("one");
         real.ready().await.expect("it connects");
         let (sender, grants) = unbounded_channel();
@@ -68,7 +71,7 @@ impl Pair {
         let inbox: Weak<dyn Inbox> = Arc::<Post>::downgrade(&post);
         real.listen(clients[0], 0, inbox);
         if trusting && dialect == Dialect::Strict {
-            mark(&real, server, &settings, &*runtime).await;
+            mark(&real, server, &settings, &options, &*runtime).await;
         }
         let run_id = 7;
         let set = setup.members().digest().into();
@@ -212,6 +215,7 @@ async fn mark(
     real: &Arc<dyn Node>,
     server: &RedisServer,
     settings: &Settings,
+    options: &NodeOptions,
     runtime: &dyn Runtime,
 ) {
     let ask = async |mark| {
@@ -228,7 +232,7 @@ async fn mark(
         }
     };
     let seen = ask(None).await.instance;
-    let members = quorlock::node::members([server.url()], settings).expect("a good URL");
+    let members = quorlock::node::members([server.url()], settings, options).expect("a good URL");
     let marked = ask(Some(Mark { seen, writes: Writes::Formed(members), nonce: 1 })).await;
     assert_eq!(marked.state, MarkerState::Formed);
 }

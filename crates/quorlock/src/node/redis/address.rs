@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::Url;
 
+use super::options::UrlOptions;
 use super::tls::TlsSetting;
 use crate::Error;
 
@@ -41,6 +42,12 @@ impl Address {
         let refuse = |problem: &str, remedy: &str| {
             Err(Error::misuse(format!("the URL of node {} {problem}", index + 1), remedy))
         };
+        if names_several_hosts(text) {
+            return refuse(
+                "names several hosts, and a node is one server",
+                "write the scheme before each of them: redis://a,redis://b",
+            );
+        }
         let url = match Url::parse(text) {
             Ok(url) => url,
             Err(error) => {
@@ -56,7 +63,7 @@ impl Address {
         let mut db_text = Cow::Borrowed("");
         let mut user = decoded(url.username());
         let mut password = url.password().and_then(decoded);
-        let (mut ca, mut name) = (None, None);
+        let (mut ca, mut name, mut options) = (None, None, UrlOptions::default());
         for (key, value) in url.query_pairs() {
             match &*key {
                 "db" if unix => db_text = value,
@@ -70,12 +77,17 @@ impl Address {
                         "a name has 1 to 64 letters, digits and any of -_.:/[], such as ?name=lock-a",
                     );
                 }
-                _ => {
-                    return refuse(
-                        &format!("has the parameter {key:?}, which is not known there"),
-                        "use db, user and pass with redis+unix://, ca with rediss://, name with all, or none",
-                    );
-                }
+                _ => match options.read(&key, &value) {
+                    Some(Ok(())) => {}
+                    Some(Err((problem, remedy))) => return refuse(&problem, &remedy),
+                    None => {
+                        return refuse(
+                            &format!("has the parameter {key:?}, which is not known there"),
+                            "use db, user and pass with redis+unix://, ca with rediss://, name, prefix, dialect and \
+                             trust_new with all, or none",
+                        );
+                    }
+                },
             }
         }
         let place = if unix {
@@ -137,6 +149,13 @@ impl Place {
     }
 }
 
+/// Whether there is a comma in the host or the port.
+fn names_several_hosts(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit('@').next().is_some_and(|hosts| hosts.contains(','))
+}
+
 fn is_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/[]".contains(&byte);
     (1..=64).contains(&text.len()) && text.bytes().all(plain)
@@ -178,6 +197,7 @@ mod tests {
         assert_eq!(parse("redis://[::1]:7000").place, Place::Tcp("::1".into(), 7000));
         assert_eq!(parse("redis://[::1]").label, "redis://[::1]:6379");
         assert_eq!(parse("redis://:secret@h").password.as_deref(), Some("secret"));
+        assert_eq!(parse("redis://:se,cret@h").password.as_deref(), Some("se,cret"));
     }
 
     #[test]
@@ -213,7 +233,12 @@ mod tests {
             ("redis://:hunter2@host?pasword=hunter2", "the parameter \"pasword\""),
             ("redis+unix://?pass=hunter2", "names no socket"),
             ("redis://:hunter2@host?name=a,b", "the name \"a,b\""),
+            ("redis://:hunter2@a,b", "names several hosts"),
+            ("redis://:hunter2@a:1,b:2/3", "write the scheme before each of them"),
             ("redis://:hunter2@host?name=", "the name \"\""),
+            ("redis://:hunter2@host?dialect=Strict", "the dialect \"Strict\""),
+            ("redis://:hunter2@host?dialect=x", "write strict or redlock"),
+            ("redis://:hunter2@host?trust_new=yes", "trust_new=\"yes\""),
         ] {
             let error = Address::parse(2, url).unwrap_err().to_string();
             assert!(error.contains(says) && error.contains("node 3"), "{url}: {error}");

@@ -9,7 +9,6 @@ use super::address::Address;
 use super::error::{SHOWN, rejected};
 use super::framing::Framing;
 use super::resp::{Command, Refused, Value};
-use super::shortcut::Shortcut;
 use super::stream::{self, ReadHalf, WriteHalf};
 use super::tending::Tended;
 use super::tls::Tls;
@@ -35,8 +34,7 @@ pub(super) struct Predecessor {
 pub(super) struct Demands {
     /// To be loaded.
     pub(super) scripts: Vec<String>,
-    /// The key of the marker in the `strict` dialect, in which nothing may be thrown away for want of
-    /// memory.
+    /// The key of the marker, if servers have one. Then nothing may be thrown away for want of memory.
     pub(super) marker: Option<Vec<u8>>,
     /// Where messages for this client arrive.
     pub(super) channel: Vec<u8>,
@@ -58,11 +56,12 @@ pub(super) struct Connected {
     pub(super) run_id: String,
     /// The marker that was there; empty if there was none.
     pub(super) marker: Vec<u8>,
-    /// Whether word of grants comes over this connection, or why not.
-    pub(super) told: Result<(), Failure>,
+    /// Whether grant messages come over this connection, or why not.
+    pub(super) subscribed: Result<(), Failure>,
     /// Why the connection before this one could not be ended on the server.
     pub(super) not_ended: Option<Failure>,
-    pub(super) shortcut: Option<Shortcut>,
+    /// What the server says of itself.
+    pub(super) info: String,
     pub(super) tended: Tended,
     /// How long the greeting has taken.
     pub(super) took: Duration,
@@ -114,7 +113,7 @@ pub(super) async fn connect(
     // But without any right to scripts nothing can be released.
     let marker = wire.reply(|ran| check_scripts(&ran).map(|()| seen(&ran))).await??;
     // A user without the right to it still locks: waiters ask again then.
-    let told = wire.subscribed().await?;
+    let subscribed = wire.subscribed().await?;
     let mut not_ended = None;
     if let Some(old) = predecessor.filter(|old| old.run_id == run_id)
         && let Ok(id) = u64::try_from(old.client_id)
@@ -125,7 +124,7 @@ pub(super) async fn connect(
         not_ended = wire.reply(|killed| refuse_error(&killed)).await?.err();
     }
     let Wire { read, write, tls, plain: rest, framing } = wire;
-    let (write, shortcut) = (Arc::new(write), Shortcut::of(&info));
+    let write = Arc::new(write);
     let tended = Tended::greeted(&info);
     Ok(Connected {
         read,
@@ -134,9 +133,9 @@ pub(super) async fn connect(
         client_id,
         run_id,
         marker,
-        told,
+        subscribed,
         not_ended,
-        shortcut,
+        info,
         tended,
         took: Duration::ZERO,
         rest,

@@ -9,7 +9,7 @@ use super::address::Address;
 use super::connect::{Connected, Demands, Predecessor, connect};
 use super::link::Link;
 use super::session::Session;
-use crate::node::{Failure, FailureKind, Setting};
+use crate::node::{Failure, FailureKind, NodeContext};
 use crate::runtime::{Moment, random_u64};
 
 /// The pause after the first failed attempt to connect; it doubles with each further one.
@@ -51,21 +51,21 @@ impl Complaint {
 }
 
 /// Connects again and again until the node is dropped.
-pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
+pub(super) async fn drive(link: Arc<Link>, address: Address, context: NodeContext) {
     // However this ends, be it with the whole runtime, nobody is left waiting.
     let _end = OnEnd(&link);
     let demands = link.demands();
     let mut predecessor: Option<Predecessor> = None;
     let mut failures = 0;
     let mut complaint = Complaint::default();
-    let (mut told, mut ended) = (true, true);
+    let (mut notified, mut ended) = (true, true);
     // Calls wait for the first connection, but not for long.
-    let patience = FIRST_CALLS_WAIT.min(setting.settings.node_limit);
-    let (mut patience, mut awaited) = (setting.runtime.sleep(patience), true);
+    let patience = FIRST_CALLS_WAIT.min(context.settings.node_limit);
+    let (mut patience, mut awaited) = (context.runtime.sleep(patience), true);
     loop {
         let began = link.now();
         let connected = {
-            let attempt = attempt(&address, &setting, &demands, predecessor.as_ref());
+            let attempt = attempt(&address, &context, &demands, predecessor.as_ref());
             tokio::pin!(attempt);
             loop {
                 tokio::select! {
@@ -90,8 +90,8 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
                 }
                 let tended = connected.tended;
                 predecessor = Some(Predecessor { client_id, run_id: run_id.clone(), tended });
-                if let Err(why) = &connected.told
-                    && std::mem::take(&mut told)
+                if let Err(why) = &connected.subscribed
+                    && std::mem::take(&mut notified)
                 {
                     tracing::warn!(
                         node = link.label(),
@@ -113,12 +113,12 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
                 link.inbox.interrupted();
                 link.announce();
                 let mut session =
-                    Session::new(Arc::clone(&link), Arc::clone(&setting.runtime), connected);
-                let why = run(&link, &setting, &mut session, looked.is_some()).await;
+                    Session::new(Arc::clone(&link), Arc::clone(&context.runtime), connected);
+                let why = run(&link, &context, &mut session, looked.is_some()).await;
                 if let Some(predecessor) = &mut predecessor {
                     predecessor.tended = *session.tended();
                 }
-                setting.servers.give_up(&run_id, address.index);
+                context.servers.give_up(&run_id, address.index);
                 // A server that drops every connection at once is not to be asked without pause.
                 if link.now().since(since) > LONGEST_PAUSE {
                     failures = 0;
@@ -133,9 +133,9 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
         }
         complaint.make(link.label(), &why, link.now());
         if failures > 0 {
-            let pause = pause(failures, random_u64(&*setting.runtime));
+            let pause = pause(failures, random_u64(&*context.runtime));
             tokio::select! {
-                () = setting.runtime.sleep(pause) => {}
+                () = context.runtime.sleep(pause) => {}
                 () = link.closed() => return,
             }
         }
@@ -144,13 +144,13 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, setting: Setting) {
 }
 
 /// Runs a session to its end, and tends the server meanwhile.
-async fn run(link: &Link, setting: &Setting, session: &mut Session, again: bool) -> Failure {
+async fn run(link: &Link, context: &NodeContext, session: &mut Session, again: bool) -> Failure {
     // At once: many processes are there for a single lock, and old ones are to go also if no client stays for
     // long. The greeting has looked at the server, but not at what has happened since the last connection.
     link.tend(again.then(|| session.tended().evicted()));
     loop {
-        let rest = session.tended().rest(random_u64(&*setting.runtime));
-        let rest = setting.runtime.sleep(rest);
+        let rest = session.tended().rest(random_u64(&*context.runtime));
+        let rest = context.runtime.sleep(rest);
         tokio::select! {
             biased;
             why = poll_fn(|cx| session.poll(cx)) => return why,
@@ -161,15 +161,15 @@ async fn run(link: &Link, setting: &Setting, session: &mut Session, again: bool)
 
 async fn attempt(
     address: &Address,
-    setting: &Setting,
+    context: &NodeContext,
     demands: &Demands,
     predecessor: Option<&Predecessor>,
 ) -> Result<Connected, Failure> {
-    let limit = setting.settings.connect_limit;
+    let limit = context.settings.connect_limit;
     let connected = tokio::select! {
         // First: over a server that sends without end, the time would never be looked at.
         biased;
-        () = setting.runtime.sleep(limit) => {
+        () = context.runtime.sleep(limit) => {
             let tls = if address.tls.is_some() { ", and does that port speak TLS" } else { "" };
             let text =
                 format!("no greeting within {limit:?}; is it up, is the address right{tls}?");
@@ -177,7 +177,7 @@ async fn attempt(
         }
         connected = connect(address, demands, predecessor) => connected?,
     };
-    if let Err(other) = setting.servers.claim(&connected.run_id, address.index, &address.label) {
+    if let Err(other) = context.servers.claim(&connected.run_id, address.index, &address.label) {
         let text = format!("is the same server as {other}");
         return Err(Failure::new(FailureKind::Duplicate, text));
     }

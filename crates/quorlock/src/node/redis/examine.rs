@@ -6,17 +6,17 @@ use std::time::{Duration, SystemTime};
 use super::RedisNode;
 use super::address::{Address, Place};
 use super::connect::{Wire, check_role, field, greet, identity, refuse_error, text};
+use super::diagnose;
+use super::dialect::{DialectState, RestsOn};
 use super::error::SHOWN;
 use super::forget::forget_over;
 use super::init::within;
-use super::judge;
-use super::marker;
 use super::resp::{Command, Value};
-use crate::examine::{Examination, Untold, judge_round_trip, try_out};
-use crate::node::{Failure, FailureKind, Node, Setting};
+use crate::Error;
+use crate::admin::examine::{Examination, Untold, diagnose_round_trip, try_out};
+use crate::node::{Failure, FailureKind, Node, NodeContext};
 use crate::runtime::BoxFuture;
 use crate::text::harmless;
-use crate::{Dialect, Error};
 
 /// So often the server is asked for its time at the most.
 const SAMPLES: usize = 7;
@@ -30,25 +30,25 @@ const UNTOLD: Untold = Untold::Wrong(
 pub(in crate::node) fn examine(
     index: usize,
     url: &str,
-    setting: &Setting,
+    context: &NodeContext,
     name: &[u8],
 ) -> Result<BoxFuture<'static, Examination>, Error> {
     let address = Address::parse(index, url)?;
-    let (url, setting, name) = (url.to_owned(), setting.clone(), name.to_vec());
+    let (url, context, name) = (url.to_owned(), context.clone(), name.to_vec());
     Ok(Box::pin(async move {
         let mut examination = Examination::new(address.label.as_str());
         examination.text("kind", "redis");
         examination.flag("tls", address.tls.is_some());
         examination.flag("local", matches!(address.place, Place::Unix(_)));
-        let limit = 2 * setting.settings.connect_limit;
+        let limit = 2 * context.settings.connect_limit;
         let looked = tokio::select! {
             // First: over a server that sends without end, the time would never be looked at.
             biased;
-            () = setting.runtime.sleep(limit) => {
+            () = context.runtime.sleep(limit) => {
                 let text = format!("no answer within {limit:?}; is it up, and is the address right?");
                 Err(Failure::new(FailureKind::Unreachable, text))
             }
-            looked = look(&mut examination, &address, &setting) => looked,
+            looked = look(&mut examination, &address, &context) => looked,
         };
         let mut wire = match looked {
             // What stands in the way was found: a lock cannot be tried out.
@@ -60,11 +60,11 @@ pub(in crate::node) fn examine(
             }
         };
         let opened =
-            RedisNode::new(index, &url, &setting).map(|node| Arc::new(node) as Arc<dyn Node>);
-        let tried = try_out(&mut examination, opened, &setting, &name, UNTOLD).await;
-        let forgetting = forget_over(&mut wire, &setting.settings.prefix, tried.as_slice());
+            RedisNode::new(index, &url, &context).map(|node| Arc::new(node) as Arc<dyn Node>);
+        let tried = try_out(&mut examination, opened, &context, &name, UNTOLD).await;
+        let forgetting = forget_over(&mut wire, &context.options.redis.prefix, tried.as_slice());
         // If it cannot be forgotten, it goes by itself.
-        let _ = within(&setting, forgetting).await;
+        let _ = within(&context, forgetting).await;
         examination
     }))
 }
@@ -73,10 +73,12 @@ pub(in crate::node) fn examine(
 async fn look(
     examination: &mut Examination,
     address: &Address,
-    setting: &Setting,
+    context: &NodeContext,
 ) -> Result<Wire, Failure> {
-    let settings = &setting.settings;
-    let strict = settings.dialect == Dialect::Strict;
+    let (options, max_ttl) = (&context.options.redis, context.settings.max_ttl);
+    let rests_on = options.dialect.rests_on(options, max_ttl);
+    let mut dialect = DialectState::new(options, max_ttl, &context.members);
+    let marker_key = dialect.marker_key().map(<[u8]>::to_vec);
     let mut wire = Wire::open(address).await?;
     let mut commands = Vec::new();
     greet(address, &mut commands);
@@ -85,9 +87,9 @@ async fn look(
     for setting in ["appendfsync", "save"] {
         Command::new(&mut commands, 3).arg(b"CONFIG").arg(b"GET").arg(setting.as_bytes());
     }
-    if strict {
+    if let Some(key) = &marker_key {
         Command::new(&mut commands, 1).arg(b"TIME");
-        Command::new(&mut commands, 2).arg(b"GET").arg(&marker::key(settings));
+        Command::new(&mut commands, 2).arg(b"GET").arg(key);
     }
     wire.send(&commands).await?;
     let (_, role) = wire.reply(|hello| identity(&hello)).await??;
@@ -98,19 +100,21 @@ async fn look(
 
     describe(examination, &info);
     check_role(&role)?;
-    judge::persistence(examination, &info, appendfsync.as_deref(), save.as_deref(), settings);
-    judge::memory(examination, &info, settings);
-    judge::company(examination, &info, settings);
-    if strict {
+    diagnose::persistence(examination, &info, appendfsync.as_deref(), save.as_deref(), rests_on);
+    diagnose::memory(examination, &info, rests_on);
+    diagnose::company(examination, &info, rests_on);
+    if marker_key.is_some() {
         let now = wire.reply(|reply| refuse_error(&reply).map(|()| time(&reply))).await??;
         let now_us = now.and_then(|now| now.duration_since(SystemTime::UNIX_EPOCH).ok());
         let now_us = now_us.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
         let marker = wire.reply(|reply| refuse_error(&reply).map(|()| bytes(&reply))).await??;
-        let run_id = field(&info, "run_id").unwrap_or_default();
-        let marker = marker::read(&marker, run_id, now_us);
-        judge::marker(examination, &marker, &setting.members, settings);
+        dialect.connected_to(field(&info, "run_id").unwrap_or_default());
+        let quarantine = rests_on.quarantine.unwrap_or_default();
+        if let Some(marker) = dialect.read_marker(&marker, now_us) {
+            diagnose::marker(examination, &marker, &context.members, options, quarantine);
+        }
     }
-    measure(examination, &mut wire, setting).await?;
+    measure(examination, &mut wire, context, rests_on).await?;
     Ok(wire)
 }
 
@@ -169,22 +173,23 @@ struct Sample {
 async fn measure(
     examination: &mut Examination,
     wire: &mut Wire,
-    setting: &Setting,
+    context: &NodeContext,
+    rests_on: RestsOn,
 ) -> Result<(), Failure> {
     let mut samples: Vec<Sample> = Vec::new();
-    let start = setting.runtime.now();
+    let start = context.runtime.now();
     // Over a slow line a few have to do.
     while samples.is_empty()
         || samples.len() < SAMPLES
-            && setting.runtime.now().since(start) < setting.settings.connect_limit / 2
+            && context.runtime.now().since(start) < context.settings.connect_limit / 2
     {
         let mut command = Vec::new();
         Command::new(&mut command, 1).arg(b"TIME");
-        let (sent, wall) = (setting.runtime.now(), setting.runtime.wall());
+        let (sent, wall) = (context.runtime.now(), context.runtime.wall());
         wire.send(&command).await?;
         // A user who may not ask for the time still makes a round trip.
         let server = wire.reply(|reply| time(&reply)).await?;
-        let round_trip = setting.runtime.now().since(sent);
+        let round_trip = context.runtime.now().since(sent);
         let clocks = server.map(|server| (server, wall + round_trip / 2));
         samples.push(Sample { round_trip, clocks });
     }
@@ -192,11 +197,9 @@ async fn measure(
     let (shortest, median) = (&samples[0], samples[samples.len() / 2].round_trip);
     examination.number("round_trip_min_us", shortest.round_trip.as_micros());
     examination.number("round_trip_median_us", median.as_micros());
-    judge_round_trip(examination, median, &setting.settings);
+    diagnose_round_trip(examination, median, &context.settings);
     match shortest.clocks {
-        Some(clocks) => {
-            judge::clock(examination, clocks, shortest.round_trip, &setting.settings);
-        }
+        Some(clocks) => diagnose::clock(examination, clocks, shortest.round_trip, rests_on),
         None => examination.ok("clock", "its clock is not known: this user may not ask for TIME"),
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Extensions as commands: one alone, or many in one.
 
 use super::resp::Command;
-use super::verbs::{By, Dialect, Sent, millis};
+use super::verbs::{By, Encoder, Sent, millis};
 use crate::node::{Request, Restore, Verb};
 
 /// So many arguments belong to each lock.
@@ -22,25 +22,23 @@ pub(super) fn arguments<'a>(command: Command<'a>, verb: Verb<'_>) -> Command<'a>
     }
 }
 
-impl Dialect {
+impl Encoder {
     /// Writes one command for some extensions, which are all sent at the same time.
     pub(super) fn extend(&mut self, requests: &[Request<'_>], by: By, out: &mut Vec<u8>) -> Sent {
         if let [alone] = requests {
             return self.encode(alone, by, out);
         }
         let Some(first) = requests.first() else { return Sent::Ours };
-        let (count, source) = (requests.len(), by == By::Source);
-        let script = &self.scripts().extend;
-        let mut command = self.call(script, source, count * (1 + ARGS), out).number(count as u64);
+        let (count, whole) = (requests.len(), by == By::Source);
+        let script = &self.dialect.scripts().extend;
+        let mut command = self.call(script, whole, count * (1 + ARGS), out).number(count as u64);
         for request in requests {
             command = command.arg2(&self.prefix, request.name.as_bytes());
         }
         for request in requests {
             command = arguments(command, request.verb);
         }
-        if let Some(strict) = &self.strict {
-            strict.sign(command, first.wall_us);
-        }
+        self.dialect.sign(command, first.wall_us);
         Sent::Together(u16::try_from(count).unwrap_or(u16::MAX))
     }
 }

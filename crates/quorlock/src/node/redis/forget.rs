@@ -1,22 +1,18 @@
 //! Having a server forget locks, over a connection of its own.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use super::address::Address;
 use super::connect::{Wire, greet, identity, refuse_error};
 use super::init::within;
 use super::resp::{Command, Value};
-use super::verbs::Script;
+use super::scripts::{FORGET, FORGET_NUMBERS};
 use crate::Error;
-use crate::forget::Kept;
+use crate::admin::forget::Kept;
 use crate::name::Name;
-use crate::node::{Failure, Setting};
+use crate::node::{Failure, NodeContext};
 use crate::runtime::{BoxFuture, wall_us};
 use quorlock_protocol::MOST_AHEAD_US;
-
-static FORGET: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/forget.lua")));
-static FORGET_NUMBERS: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("lua/forget_numbers.lua")));
 
 /// So few at a time that nobody else has to wait for long.
 const AT_A_TIME: usize = 256;
@@ -24,17 +20,17 @@ const AT_A_TIME: usize = 256;
 pub(in crate::node) fn forget(
     index: usize,
     url: &str,
-    setting: &Setting,
+    context: &NodeContext,
     names: &Arc<[Name]>,
 ) -> Result<BoxFuture<'static, Kept>, Error> {
     let address = Address::parse(index, url)?;
-    let (setting, names) = (setting.clone(), Arc::clone(names));
+    let (context, names) = (context.clone(), Arc::clone(names));
     Ok(Box::pin(async move {
         let asking = async {
             let mut wire = connect(&address).await?;
-            forget_over(&mut wire, &setting.settings.prefix, &names).await
+            forget_over(&mut wire, &context.options.redis.prefix, &names).await
         };
-        let kept = within(&setting, asking).await.and_then(|kept| kept);
+        let kept = within(&context, asking).await.and_then(|kept| kept);
         (address.label, kept)
     }))
 }
@@ -44,26 +40,26 @@ pub(in crate::node) fn forget(
 pub(in crate::node) fn forget_number(
     index: usize,
     url: &str,
-    setting: &Setting,
+    context: &NodeContext,
     name: &Name,
 ) -> Result<BoxFuture<'static, Kept>, Error> {
     let address = Address::parse(index, url)?;
-    let (setting, name) = (setting.clone(), name.clone());
+    let (context, name) = (context.clone(), name.clone());
     Ok(Box::pin(async move {
         let asking = async {
             let mut wire = connect(&address).await?;
-            let most = wall_us(&*setting.runtime).saturating_add(MOST_AHEAD_US);
+            let most = wall_us(&*context.runtime).saturating_add(MOST_AHEAD_US);
             let mut bytes = Vec::new();
             Command::new(&mut bytes, 5)
                 .arg(b"EVAL")
                 .arg(FORGET_NUMBERS.source.as_bytes())
                 .number(1)
-                .arg2(&setting.settings.prefix, name.as_bytes())
+                .arg2(&context.options.redis.prefix, name.as_bytes())
                 .number(most);
             wire.send(&bytes).await?;
             wire.reply(|reply| count(&reply)).await?
         };
-        let forgotten = within(&setting, asking).await.and_then(|forgotten| forgotten);
+        let forgotten = within(&context, asking).await.and_then(|forgotten| forgotten);
         (address.label, forgotten)
     }))
 }

@@ -1,4 +1,4 @@
-//! Word of grants, which the server sends without being asked.
+//! Grant messages, which the server sends without being asked.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Weak};
@@ -35,7 +35,7 @@ fn parse_named(text: &str) -> Option<(u64, Secret)> {
     Some((u64::from_be_bytes(read_hex(waiter)?), Secret::parse(secret)?))
 }
 
-/// Where word of grants goes.
+/// Where grant messages go.
 pub(super) struct Incoming {
     /// Whose channel the connection listens to.
     pub(super) client: ClientId,
@@ -44,7 +44,7 @@ pub(super) struct Incoming {
     unheard: AtomicBool,
 }
 
-/// A message that is no word of a grant.
+/// A message that does not tell of a grant.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 

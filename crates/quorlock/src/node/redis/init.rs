@@ -2,18 +2,19 @@
 
 use super::address::Address;
 use super::connect::{Wire, check_role, check_version, field, greet, identity, refuse_error, text};
+use super::dialect::DialectState;
 use super::marker;
-use super::replies::{Reading, read};
-use super::resp::Command;
-use super::verbs::{self, By, Strict};
+use super::replies::{Outcome, Sending, read};
+use super::resp::{Command, Value};
+use super::verbs::{By, Encoder};
+use crate::Error;
+use crate::admin::init::{Claimed, Look};
 use crate::drive::ListProgress;
-use crate::init::{Claimed, Look};
 use crate::name::Name;
 use crate::node::{
-    Answer, Failure, FailureKind, Listed, Mark, Marker, Request, Setting, Verb, Writes,
+    Answer, Failure, FailureKind, Listed, Mark, Marker, NodeContext, Request, Verb, Writes,
 };
 use crate::runtime::{BoxFuture, random_u64, wall_us};
-use crate::{Dialect, Error};
 
 /// So many locks of a node are named at the least, if it holds so many.
 const MOST_NAMES: usize = 20;
@@ -22,20 +23,20 @@ const MOST_NAMES: usize = 20;
 pub(in crate::node) fn init(
     index: usize,
     url: &str,
-    setting: &Setting,
+    context: &NodeContext,
 ) -> Result<BoxFuture<'static, Look>, Error> {
     let address = Address::parse(index, url)?;
-    let setting = setting.clone();
+    let context = context.clone();
     Ok(Box::pin(async move {
         let node = address.label.clone();
-        if setting.settings.dialect != Dialect::Strict {
+        if !context.options.redis.has_markers() {
             return Look::without_marker(node);
         }
-        let looked = within(&setting, Server::look(&address, &setting)).await;
+        let looked = within(&context, Server::look(&address, &context)).await;
         match looked.and_then(|looked| looked) {
             Ok((marker, locks, server)) => {
                 let claim: BoxFuture<'static, Result<Claimed, Failure>> =
-                    Box::pin(server.claim(setting));
+                    Box::pin(server.claim(context));
                 Look { node, marker: Ok(Some(marker)), locks, claim: Some(claim) }
             }
             Err(failure) => Look::failed(node, failure),
@@ -44,14 +45,14 @@ pub(in crate::node) fn init(
 }
 
 pub(super) async fn within<T>(
-    setting: &Setting,
+    context: &NodeContext,
     future: impl Future<Output = T>,
 ) -> Result<T, Failure> {
-    let limit = 2 * setting.settings.connect_limit;
+    let limit = 2 * context.settings.connect_limit;
     tokio::select! {
         // First: over a server that sends without end, the time would never be looked at.
         biased;
-        () = setting.runtime.sleep(limit) => {
+        () = context.runtime.sleep(limit) => {
             let text = format!("no answer within {limit:?}; is it up, and is the address right?");
             Err(Failure::new(FailureKind::Unreachable, text))
         }
@@ -62,7 +63,7 @@ pub(super) async fn within<T>(
 /// A server that was looked at.
 struct Server {
     wire: Wire,
-    dialect: verbs::Dialect,
+    encoder: Encoder,
     /// The marker that is there.
     seen: Vec<u8>,
 }
@@ -71,7 +72,7 @@ impl Server {
     /// Changes nothing.
     async fn look(
         address: &Address,
-        setting: &Setting,
+        context: &NodeContext,
     ) -> Result<(Marker, Vec<Name>, Self), Failure> {
         let mut wire = Wire::open(address).await?;
         let mut commands = Vec::new();
@@ -85,49 +86,51 @@ impl Server {
         let info = wire.reply(|info| text(&info)).await??;
         check_version(&info)?;
         let run_id = field(&info, "run_id").unwrap_or_default().to_owned();
-        if let Err(other) = setting.servers.claim(&run_id, address.index, &address.label) {
+        if let Err(other) = context.servers.claim(&run_id, address.index, &address.label) {
             let text = format!("is the same server as {other}");
             return Err(Failure::new(FailureKind::Duplicate, text));
         }
-        let mut strict = Strict::new(&setting.settings, &setting.members);
-        strict.connected_to(&run_id);
-        let prefix = setting.settings.prefix.clone();
-        let dialect = verbs::Dialect { prefix, strict: Some(strict), ..verbs::Dialect::default() };
-        let mut server = Self { wire, dialect, seen: Vec::new() };
-        let marker = server.marker(setting, Verb::Look).await?;
+        let options = &context.options.redis;
+        let mut dialect = DialectState::new(options, context.settings.max_ttl, &context.members);
+        dialect.connected_to(&run_id);
+        let encoder = Encoder::new(&options.prefix, dialect);
+        let mut server = Self { wire, encoder, seen: Vec::new() };
+        let marker = server.marker(context, Verb::Look).await?;
         server.seen.clone_from(&marker.instance);
-        let locks = server.locks(setting).await?;
+        let locks = server.locks(context).await?;
         Ok((marker, locks, server))
     }
 
-    async fn ask(&mut self, setting: &Setting, verb: Verb<'_>) -> Result<Answer, Failure> {
-        let (name, wall_us) = (Name::of_no_lock(), wall_us(&*setting.runtime));
-        let request = Request { name: &name, sent: setting.runtime.now(), wall_us, verb };
+    async fn ask(&mut self, context: &NodeContext, verb: Verb<'_>) -> Result<Answer, Failure> {
+        let (name, wall_us) = (Name::of_no_lock(), wall_us(&*context.runtime));
+        let request = Request { name: &name, sent: context.runtime.now(), wall_us, verb };
         let mut command = Vec::new();
-        let asked = self.dialect.encode(&request, By::Source, &mut command);
+        let sent = self.encoder.encode(&request, By::Source, &mut command);
         self.wire.send(&command).await?;
-        let now_us = || crate::runtime::wall_us(&*setting.runtime);
-        let dialect = &mut self.dialect;
-        match self.wire.reply(|reply| read(asked, dialect, || wall_us, now_us, &reply)).await? {
-            Reading::Answer(Answer::Failed(failure)) => Err(failure),
-            Reading::Answer(answer) => Ok(answer),
+        let now_us = || crate::runtime::wall_us(&*context.runtime);
+        let sending = Sending { sent, again: false, with_source: true };
+        let encoder = &mut self.encoder;
+        let read = |reply: Value<'_>| read(sending, encoder, || wall_us, now_us, || false, &reply);
+        match self.wire.reply(read).await? {
+            Outcome::Answered(Answer::Failed(failure)) => Err(failure),
+            Outcome::Answered(answer) => Ok(answer),
             _ => Err(Failure::new(FailureKind::Broken, "does not run scripts as it should")),
         }
     }
 
-    async fn marker(&mut self, setting: &Setting, verb: Verb<'_>) -> Result<Marker, Failure> {
-        match self.ask(setting, verb).await? {
+    async fn marker(&mut self, context: &NodeContext, verb: Verb<'_>) -> Result<Marker, Failure> {
+        match self.ask(context, verb).await? {
             Answer::Marker(Some(marker)) => Ok(*marker),
             _ => Err(Failure::new(FailureKind::Broken, "its marker cannot be read")),
         }
     }
 
     /// Some of the locks that somebody holds there.
-    async fn locks(&mut self, setting: &Setting) -> Result<Vec<Name>, Failure> {
+    async fn locks(&mut self, context: &NodeContext) -> Result<Vec<Name>, Failure> {
         let (mut names, mut from) = (Vec::new(), Vec::new());
         let mut progress = ListProgress::default();
         loop {
-            let Answer::Listed(listed) = self.ask(setting, Verb::List { from: &from }).await?
+            let Answer::Listed(listed) = self.ask(context, Verb::List { from: &from }).await?
             else {
                 return Err(Failure::new(FailureKind::Broken, "its locks cannot be listed"));
             };
@@ -142,25 +145,25 @@ impl Server {
     }
 
     /// Has it carry the set, without a vote, if its marker is the one that was seen.
-    async fn claim(mut self, setting: Setting) -> Result<Claimed, Failure> {
-        let nonce = random_u64(&*setting.runtime);
-        let writes = Writes::Forming(setting.members.clone());
+    async fn claim(mut self, context: NodeContext) -> Result<Claimed, Failure> {
+        let nonce = random_u64(&*context.runtime);
+        let writes = Writes::Forming(context.members.clone());
         let mark = Mark { seen: self.seen.clone(), writes, nonce };
-        let marker = within(&setting, self.marker(&setting, Verb::Mark(&mark))).await??;
+        let marker = within(&context, self.marker(&context, Verb::Mark(&mark))).await??;
         if !marker::is_by(&marker, nonce) {
             let text = "was marked by somebody else at the same moment; look at it again";
             return Err(Failure::new(FailureKind::Rejected, text));
         }
         self.seen = marker.instance;
-        Ok(Box::pin(async move { self.vote(&setting).await }))
+        Ok(Box::pin(async move { self.vote(&context).await }))
     }
 
     /// Has it vote from now on. Returns the marker that is there then.
-    async fn vote(mut self, setting: &Setting) -> Result<Marker, Failure> {
-        let writes = Writes::Formed(setting.members.clone());
-        let nonce = random_u64(&*setting.runtime);
+    async fn vote(mut self, context: &NodeContext) -> Result<Marker, Failure> {
+        let writes = Writes::Formed(context.members.clone());
+        let nonce = random_u64(&*context.runtime);
         let mark = Mark { seen: self.seen.clone(), writes, nonce };
-        let marked = self.marker(setting, Verb::Mark(&mark));
-        within(setting, marked).await.and_then(|marked| marked)
+        let marked = self.marker(context, Verb::Mark(&mark));
+        within(context, marked).await.and_then(|marked| marked)
     }
 }

@@ -17,13 +17,16 @@ use tokio::sync::Notify;
 
 use super::address::Address;
 use super::connect::{Connected, Demands};
+use super::dialect::DialectState;
 use super::inbox::{Incoming, channel};
 use super::sending::{Now, Waiting};
 use super::stream::WriteHalf;
 use super::tending;
-use super::verbs::{Dialect, Sent, Strict};
+use super::verbs::{Encoder, Sent};
 use crate::locked::locked;
-use crate::node::{Answer, Call, ClientId, Failure, FailureKind, Inbox, Request, Setting, Verb};
+use crate::node::{
+    Answer, Call, ClientId, Failure, FailureKind, Inbox, NodeContext, Request, Verb,
+};
 use crate::runtime::{Moment, Runtime, wall_us};
 use quorlock_protocol::{Patience, Window};
 
@@ -55,7 +58,7 @@ pub(super) struct State {
     announced: bool,
     /// When it was last greeted by the server.
     greeted: Moment,
-    pub(super) dialect: Dialect,
+    pub(super) encoder: Encoder,
     /// Bytes that are still to be written.
     pub(super) out: Vec<u8>,
     /// Calls that wait until the server can take them, in order.
@@ -77,7 +80,7 @@ pub(super) struct State {
     woken: bool,
     /// Whether replies have lately come one by one: then a call on an idle connection is written
     /// at once. Where many callers run, the first of a burst would otherwise be sent alone.
-    pub(super) lone: bool,
+    pub(super) write_through: bool,
     /// Whether the session's timer is set to look at the oldest call.
     pub(super) timed: bool,
     pub(super) closing: bool,
@@ -136,20 +139,18 @@ impl Unsent {
 }
 
 impl Link {
-    pub(super) fn new(address: &Address, setting: &Setting) -> Self {
-        let settings = &setting.settings;
-        let strict = (settings.dialect == crate::Dialect::Strict)
-            .then(|| Strict::new(settings, &setting.members));
-        let prefix = settings.prefix.clone();
-        let dialect = Dialect { prefix, strict, together: true, ..Dialect::default() };
+    pub(super) fn new(address: &Address, context: &NodeContext) -> Self {
+        let settings = &context.settings;
+        let options = &context.options.redis;
+        let dialect = DialectState::new(options, settings.max_ttl, &context.members);
         Self {
             label: address.label.clone(),
-            runtime: Arc::clone(&setting.runtime),
+            runtime: Arc::clone(&context.runtime),
             state: Mutex::new(State {
                 phase: Phase::New { awaited: true },
                 announced: false,
                 greeted: Moment::default(),
-                dialect,
+                encoder: Encoder::new(&options.prefix, dialect),
                 out: Vec::new(),
                 backlog: VecDeque::new(),
                 waiting: VecDeque::new(),
@@ -157,16 +158,16 @@ impl Link {
                 together: 0,
                 replied: Moment::default(),
                 patience: Patience::new(settings.node_limit, settings.ttl / LONGEST_LIMIT_SHARE),
-                window: Window::new(settings.clock_ahead / WINDOW_SHARE),
+                window: Window::new(options.clock_ahead / WINDOW_SHARE),
                 parked: VecDeque::new(),
                 session: None,
                 woken: false,
-                lone: true,
+                write_through: true,
                 timed: false,
                 closing: false,
             }),
             changed: Notify::new(),
-            inbox: Incoming::new(setting.client),
+            inbox: Incoming::new(context.client),
         }
     }
 
@@ -177,10 +178,10 @@ impl Link {
     /// What a new connection needs.
     pub(super) fn demands(&self) -> Demands {
         let state = self.state();
-        let dialect = &state.dialect;
-        let marker = dialect.strict.as_ref().map(|strict| strict.marker.clone());
-        let channel = channel(&dialect.prefix, self.inbox.client);
-        Demands { scripts: dialect.sources(), marker, channel }
+        let Encoder { prefix, dialect, .. } = &state.encoder;
+        let marker = dialect.marker_key().map(<[u8]>::to_vec);
+        let channel = channel(prefix, self.inbox.client);
+        Demands { scripts: dialect.scripts().loaded_at_greeting(), marker, channel }
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -207,16 +208,15 @@ impl Link {
         let wall_us = wall_us(&*self.runtime);
         let Some(call) = tending::call(now) else { return };
         let mut state = self.state();
-        if evicted.is_none() && state.dialect.strict.is_none() {
-            // There the server's expiry clears everything away.
+        if evicted.is_none() && !state.encoder.dialect.sweeps() {
             return;
         }
         let idle = matches!(state.phase, Phase::Up(_)) && state.overdue == 0;
         if !idle || state.closing {
             return;
         }
-        let State { dialect, out, .. } = &mut *state;
-        dialect.tend(wall_us, evicted, out);
+        let State { encoder, out, .. } = &mut *state;
+        encoder.tend(wall_us, evicted, out);
         let (sent, since) = (Sent::Tend, now);
         let (again, with_source) = (false, true);
         state.waiting.push_back(Waiting { call, sent, since, wall_us, again, with_source });
@@ -317,18 +317,10 @@ impl Link {
     /// marker tells.
     pub(super) fn up(&self, connected: &Connected) -> bool {
         let mut state = self.state();
-        if let Some(strict) = &mut state.dialect.strict {
-            strict.connected_to(&connected.run_id);
-        } else {
-            state.dialect.shortcut.clone_from(&connected.shortcut);
-        }
-        let votes = state
-            .dialect
-            .strict
-            .as_ref()
-            .is_none_or(|strict| connected.marker.starts_with(&strict.id));
-        state.dialect.told = connected.told.is_ok().then_some(self.inbox.client);
-        state.dialect.together = true;
+        let encoder = &mut state.encoder;
+        let votes = encoder.dialect.connected(connected);
+        encoder.subscriber = connected.subscribed.is_ok().then_some(self.inbox.client);
+        encoder.together = true;
         // Only the session can seal what goes over TLS.
         state.phase = Phase::Up(connected.tls.is_none().then(|| Arc::clone(&connected.write)));
         let now = self.both();

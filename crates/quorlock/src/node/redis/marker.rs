@@ -1,5 +1,5 @@
 //! The marker of a server: which set of nodes it belongs to, by which of its starts, and from when on it votes.
-//! `lua/strict/record.lua` compares it, `lua/mark.lua` writes it.
+//! `dialect/lua/strict/record.lua` compares it, `dialect/lua/mark.lua` writes it.
 //!
 //! ```text
 //!   STATE RUN_ID DIGEST FROM_US NONCE CLOSED_FOR MAX_TTL_US AHEAD_US NAME,NAME,…
@@ -12,7 +12,6 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::node::{ClosedFor, Mark, Marker, MarkerState, Members, Writes};
-use crate::settings::Settings;
 use crate::text::harmless;
 
 /// Beside the locks, where no lock can be: no name is empty.
@@ -26,21 +25,8 @@ const GONE: &[u8] = b"-";
 const MOST_CHARS: usize = 32 * 1_024;
 
 /// The key of the marker.
-pub(super) fn key(settings: &Settings) -> Vec<u8> {
-    [&settings.prefix, KEY].concat()
-}
-
-/// What the clock window takes off the end of each lease.
-pub(super) fn clock_margin(settings: &Settings) -> Duration {
-    let window = settings.clock_behind.saturating_add(settings.clock_ahead);
-    window.saturating_add(settings.clients_apart.saturating_mul(2))
-}
-
-/// For how long a server that may have forgotten something casts no vote. It is more than twice what the clock
-/// window takes off a lease, since no TTL is shorter than that: what is written into a marker rests on looks at
-/// other servers, each of which may be so old.
-pub(super) fn quiet(settings: &Settings) -> Duration {
-    settings.max_ttl.saturating_add(clock_margin(settings))
+pub(super) fn key(prefix: &[u8]) -> Vec<u8> {
+    [prefix, KEY].concat()
 }
 
 /// How the marker of a server begins that votes for these members, if it is of this start of it.
@@ -132,7 +118,14 @@ pub(super) struct Written<'a> {
 }
 
 /// The marker of the start `run_id` that `mark` asks for. What was seen on another start is not there any more.
-pub(super) fn write<'a>(mark: &'a Mark, run_id: &str, settings: &Settings) -> Written<'a> {
+/// `quiet` is for how long a server that may have forgotten something casts no vote, if no lock may last for longer
+/// than `max_ttl`.
+pub(super) fn write<'a>(
+    mark: &'a Mark,
+    run_id: &str,
+    quiet: Duration,
+    max_ttl: Duration,
+) -> Written<'a> {
     let seen = text_of(&mark.seen, run_id).unwrap_or(GONE);
     let state = match mark.writes {
         Writes::Blank => "blank",
@@ -147,7 +140,7 @@ pub(super) fn write<'a>(mark: &'a Mark, run_id: &str, settings: &Settings) -> Wr
         _ => NONE.to_owned(),
     };
     let waits = matches!(mark.writes, Writes::Forming(_) | Writes::TakenBack(_));
-    let after = if waits { quarantine(seen, settings) } else { Duration::ZERO };
+    let after = if waits { quarantine(seen, quiet, max_ttl) } else { Duration::ZERO };
     let (digest, set) = match mark.writes.members() {
         None => (NONE, format!("0 0 {NONE}")),
         Some(members) => {
@@ -166,16 +159,18 @@ pub(super) fn write<'a>(mark: &'a Mark, run_id: &str, settings: &Settings) -> Wr
 
 /// For how long a server with the marker `seen` casts no vote when it is taken into a set: clients of an
 /// earlier one may have been granted locks that last longer than ours may.
-fn quarantine(seen: &[u8], settings: &Settings) -> Duration {
+fn quarantine(seen: &[u8], quiet: Duration, max_ttl: Duration) -> Duration {
     let before = parse(seen, "", 0).and_then(|marker| marker.members);
-    let longer =
-        before.map_or(Duration::ZERO, |members| members.max_ttl().saturating_sub(settings.max_ttl));
-    quiet(settings).saturating_add(longer)
+    let longer = before.map_or(Duration::ZERO, |members| members.max_ttl().saturating_sub(max_ttl));
+    quiet.saturating_add(longer)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MAX_TTL: Duration = Duration::from_secs(30);
+    const QUIET: Duration = Duration::from_millis(30_500);
 
     fn members(max_ttl: u64) -> Members {
         let names = ["b:1", "a:1"].map(str::to_owned);
@@ -184,7 +179,7 @@ mod tests {
 
     fn text(writes: Writes, seen: &[u8], now_us: u128) -> String {
         let mark = Mark { seen: instance(seen, "ab"), writes, nonce: 7 };
-        let Written { head, after_us, tail, .. } = write(&mark, "ab", &Settings::default());
+        let Written { head, after_us, tail, .. } = write(&mark, "ab", QUIET, MAX_TTL);
         let from_us = if after_us == 0 { 0 } else { now_us + after_us };
         format!("{head}{from_us:016}{tail}")
     }
@@ -208,7 +203,7 @@ mod tests {
         // It names this very marker on this very start.
         let seen_by = |run_id| {
             let mark = Mark { seen: marker.instance.clone(), writes: Writes::Blank, nonce: 7 };
-            write(&mark, run_id, &Settings::default()).seen.to_vec()
+            write(&mark, run_id, QUIET, MAX_TTL).seen.to_vec()
         };
         assert_eq!((seen_by("ab").as_slice(), seen_by("cd").as_slice()), (formed.as_bytes(), GONE));
         assert!(read(formed.as_bytes(), "cd", 9).restarted);
@@ -240,7 +235,7 @@ mod tests {
     fn a_longer_lease_from_before_is_waited_out() {
         let longer = text(Writes::Formed(members(90)), b"", 0);
         let shorter = text(Writes::Formed(members(5)), b"", 0);
-        let wait = |seen: &str| quarantine(seen.as_bytes(), &Settings::default());
+        let wait = |seen: &str| quarantine(seen.as_bytes(), QUIET, MAX_TTL);
         assert_eq!(wait(""), Duration::from_millis(30_500));
         assert_eq!(wait(&longer), Duration::from_millis(90_500));
         assert_eq!(wait(&shorter), Duration::from_millis(30_500));

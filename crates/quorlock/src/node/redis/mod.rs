@@ -1,4 +1,4 @@
-//! A Redis or Valkey server as a node, in the `redlock` dialect.
+//! A Redis or Valkey server as a node.
 //!
 //! ```text
 //!   callers ── submit ──▶ Link: one buffer out, one queue of calls that wait for their replies
@@ -8,21 +8,29 @@
 //!                         session ◀── driver: connects, watches the clock, connects again
 //! ```
 //!
-//! The record is `SET name token NX PX ttl`, as the Redis documentation describes it, so that every
-//! Redlock library in any language shares the lock. Its queue lies in keys beside it, of which such
-//! libraries know nothing. Word of a grant to a ticket comes on a channel of the client's own, over
-//! the connection that carries the commands, between their replies.
+//! How locks lie on the server is a matter of the *dialect*. In the `strict` one, the default, owner, end and
+//! fence are one record, which scripts compare by the clients' clocks. In the `redlock` one the record is `SET name
+//! token NX PX ttl`, which every Redlock library in any language shares. Queues lie in keys beside the records. A
+//! message of a grant to a ticket comes on a channel of the client's own, over the connection that carries the
+//! commands, between their replies.
 //!
-//! Files: `address` reads the URL, `dial` finds the way there, `connect` opens a connection and checks who answers, `link` is
-//! what callers meet, `sending` what goes out when, `driver` and `session` keep it going, `verbs` turns requests into commands and
-//! replies into answers, `inbox` takes word of grants in, `resp` is the wire format and `framing`
-//! bounds it, `error` gives
-//! remedies, `examine` finds out how the server is set up and `judge` what that means, `marker` reads which start of it votes, `init`
-//! marks it as new, `forget` clears names away, `tending` looks after a server while it is connected to, `lua/` holds the scripts.
+//! Files:
+//! - `address` reads the URL, `options` is what can be set for these nodes alone
+//! - `dial` finds the way to a server, `connect` opens a connection and checks who answers
+//! - `link` is what callers meet, `sending` what goes out when, `driver` and `session` keep it going, `tending`
+//!   looks after a server meanwhile
+//! - `dialect/` is how locks lie on a server, with the scripts in `dialect/lua`; `scripts` puts these together
+//! - `verbs` and `extending` turn requests into commands, `replies` turns replies into answers, `inbox` takes grant
+//!   messages in, `marker` reads and writes which start of a server votes
+//! - `resp` is the wire format and `framing` bounds it, `error` gives remedies
+//! - `examine` finds out how the server is set up and `diagnose` what that means, `init` marks it as new, `forget`
+//!   clears names away
 
 mod address;
 mod connect;
+mod diagnose;
 mod dial;
+mod dialect;
 mod driver;
 mod error;
 mod examine;
@@ -33,18 +41,18 @@ mod framing;
 mod framing_tests;
 mod inbox;
 mod init;
-mod judge;
 mod link;
 mod marker;
 #[cfg(all(feature = "mutation", debug_assertions))]
 mod mutation;
+mod options;
 mod replies;
 mod resp;
 #[cfg(test)]
 mod resp_tests;
+mod scripts;
 mod sending;
 mod session;
-mod shortcut;
 mod stream;
 mod tending;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
@@ -52,16 +60,15 @@ mod tls;
 mod verbs;
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use super::kinds::Kind;
-use super::{Call, Capabilities, ClientId, Failure, Inbox, Login, Node, Setting};
+use super::{Call, Capabilities, ClientId, Failure, Inbox, Login, Node, NodeContext};
+use crate::Error;
 use crate::runtime::BoxFuture;
-use crate::settings::Settings;
-use crate::{Dialect, Error};
 use address::Address;
+pub use dialect::Dialect;
 use link::Link;
-use quorlock_protocol::Drift;
+pub use options::RedisOptions;
 
 /// Redis and Valkey.
 pub(super) const KIND: Kind = Kind {
@@ -74,10 +81,16 @@ pub(super) const KIND: Kind = Kind {
         ("valkey+unix", Login::Parameters),
         ("unix", Login::Parameters),
     ],
+    bare_scheme: false,
     looks_like: "redis://HOST, rediss://HOST or redis+unix:///PATH",
+    forms: "redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://… with TLS, redis+unix:///PATH",
     has_markers: true,
+    is_local: false,
+    default_url: None,
+    resolve: options::resolve,
+    terms: |options| options.redis.terms(),
     member: |index, url| Address::parse(index, url).map(|address| address.member),
-    open: |index, url, setting| Ok(Arc::new(RedisNode::new(index, url, setting)?)),
+    open: |index, url, context| Ok(Arc::new(RedisNode::new(index, url, context)?)),
     examine: examine::examine,
     init: init::init,
     forget: forget::forget,
@@ -93,27 +106,12 @@ pub(crate) struct RedisNode {
 
 impl RedisNode {
     /// The server behind `url`. Connecting begins at once, in the background.
-    pub(crate) fn new(index: usize, url: &str, setting: &Setting) -> Result<Self, Error> {
+    pub(crate) fn new(index: usize, url: &str, context: &NodeContext) -> Result<Self, Error> {
         let address = Address::parse(index, url)?;
-        let link = Arc::new(Link::new(&address, setting));
-        setting.runtime.spawn(Box::pin(driver::drive(Arc::clone(&link), address, setting.clone())));
-        Ok(Self { link, capabilities: capabilities(&setting.settings) })
-    }
-}
-
-fn capabilities(settings: &Settings) -> Capabilities {
-    let base = Duration::from_millis(2);
-    match settings.dialect {
-        // The clocks of the nodes do not matter, and those of the clients are compared.
-        Dialect::Strict => Capabilities::new()
-            .drift(Drift { base, per_mille: 10 })
-            .margin(marker::clock_margin(settings))
-            .by_wall_clock()
-            .queues(),
-        // A daemon that slews a clock to the right time may run it 8 % off for a while.
-        Dialect::Redlock => {
-            Capabilities::new().drift(Drift { base, per_mille: 100 }).fences_by_clock().queues()
-        }
+        let link = Arc::new(Link::new(&address, context));
+        context.runtime.spawn(Box::pin(driver::drive(Arc::clone(&link), address, context.clone())));
+        let options = &context.options.redis;
+        Ok(Self { link, capabilities: options.dialect.capabilities(options) })
     }
 }
 
@@ -134,7 +132,7 @@ impl Node for RedisNode {
         self.link.submit(call);
     }
 
-    /// Word comes for the client that the node was opened for, and for no other.
+    /// Grant messages come for the client that the node was opened for, and for no other.
     fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
         self.link.listen(client, node, inbox);
     }

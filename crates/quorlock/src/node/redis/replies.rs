@@ -2,74 +2,90 @@
 
 use std::time::Duration;
 
+use super::dialect::DialectState;
 use super::error::rejected;
-use super::marker;
 use super::resp::Value;
-use super::verbs::{Dialect, Sent, Strict};
+use super::verbs::{Encoder, Sent};
 use crate::name::Name;
 use crate::node::{Answer, Failure, FailureKind, Listed, Marker, Queued, Record, Seen};
-use quorlock_protocol::{Carries, Untimely};
 
-/// What a reply asks for.
+/// What a reply leads to.
 #[derive(Debug)]
-pub(super) enum Reading {
-    Answer(Answer),
-    /// The server does not know the script, so nothing ran: send its source.
-    SendSource,
-    /// The shortcut did nothing: send the script.
+pub(super) enum Outcome {
+    /// The call is answered.
+    Answered(Answer),
+    /// The command that was to do without a script has done nothing: the script is sent.
     SendScript,
+    /// The server does not know the script, so that nothing ran: its source is sent.
+    SendSource,
+    /// The server does not know the script, and a release that is under way takes back what the call asks for.
+    /// Sent again, it would come behind that release.
+    NotNeeded,
+    /// The server does not know the script, though its source was sent.
+    NotKnown,
 }
 
-/// Reads the reply to what was sent. `sent_us` and `now_us` give the time of day then and now.
+/// How the command was sent that a reply is for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sending {
+    pub(super) sent: Sent,
+    /// Sent once before, over a connection that broke before the reply came.
+    pub(super) again: bool,
+    /// Sent with the source of its script.
+    pub(super) with_source: bool,
+}
+
+/// Reads the reply to what was sent. `sent_us` and `now_us` give the time of day then and now; `taken_back`, whether
+/// a release that is under way takes back what the call asks for.
 pub(super) fn read(
-    sent: Sent,
-    dialect: &mut Dialect,
+    sending: Sending,
+    encoder: &mut Encoder,
     sent_us: impl FnOnce() -> u64,
     now_us: impl FnOnce() -> u64,
+    taken_back: impl FnOnce() -> bool,
     reply: &Value<'_>,
-) -> Reading {
-    let answer = match (sent, reply) {
+) -> Outcome {
+    let answer = match (sending.sent, reply) {
         // It is read where it is of use.
-        (Sent::Tend, _) => Answer::Done,
-        (Sent::Shortcut, Value::Int(1)) => Answer::Done,
+        (Sent::Tend, _) | (Sent::Shortcut, Value::Int(1)) => Answer::Done,
         (Sent::Shortcut, reply) => {
-            match (reply, &mut dialect.shortcut) {
-                // The script tells what is there instead.
-                (Value::Int(0), Some(shortcut)) => shortcut.was_refused(),
-                (Value::Error(text), _) if text.starts_with(b"WRONGTYPE") => {}
-                // A user without the right to it, most likely.
-                (_, shortcut) => *shortcut = None,
-            }
-            return Reading::SendScript;
+            encoder.dialect.shortcut_failed(reply);
+            return Outcome::SendScript;
         }
-        (Sent::Marker, _) if dialect.strict.is_none() => Answer::Marker(None),
-        (_, Value::Error(text)) if text.starts_with(b"NOSCRIPT") => return Reading::SendSource,
+        (Sent::NoMarker, _) => Answer::Marker(None),
+        (_, Value::Error(text)) if text.starts_with(b"NOSCRIPT") => {
+            return if sending.with_source {
+                Outcome::NotKnown
+            } else if taken_back() {
+                Outcome::NotNeeded
+            } else {
+                Outcome::SendSource
+            };
+        }
         (_, Value::Error(text)) => Answer::Failed(rejected(text)),
         (Sent::Set, Value::Simple(b"OK")) => Answer::Granted { fence: 0 },
+        // The first sending of a release may have run before its connection broke: that nothing is there any
+        // more is what it was for.
+        (Sent::Done, Value::Int(0)) if sending.again => Answer::Done,
         (Sent::Set, Value::Null) | (Sent::Ours, Value::Int(-1)) | (Sent::Done, Value::Int(0)) => {
             Answer::Refused
         }
-        (Sent::Ours | Sent::Wait { .. }, Value::Int(number @ 0..)) => {
-            Answer::Granted { fence: number.unsigned_abs() }
+        (Sent::Ours | Sent::Wait { .. }, Value::Int(fence @ 0..)) => {
+            Answer::Granted { fence: fence.unsigned_abs() }
         }
         (Sent::Done, Value::Int(1)) => Answer::Done,
         (Sent::Done, Value::Int(2)) => Answer::LeftToOthers,
         (Sent::Ours | Sent::Wait { .. } | Sent::Marker, Value::Array(parts))
             if is_refusal(parts) =>
         {
-            let refusal = refusal(parts, dialect.strict.as_ref(), sent_us(), now_us());
+            let refusal = refusal(parts, &encoder.dialect, sent_us(), now_us());
             Answer::Failed(refusal.unwrap_or_else(|| unexpected(reply)))
         }
-        (Sent::Marker, Value::Array(parts)) => match (&dialect.strict, parts.as_slice()) {
-            (Some(strict), [Value::Bulk(text), Value::Bulk(now)]) => match digits(now) {
-                Some(now_us) => {
-                    Answer::Marker(Some(Box::new(marker::read(text, &strict.run_id, now_us))))
-                }
-                None => Answer::Failed(unexpected(reply)),
-            },
-            _ => Answer::Failed(unexpected(reply)),
+        (Sent::Marker, Value::Array(parts)) => match marker(parts, &encoder.dialect) {
+            Some(marker) => Answer::Marker(Some(Box::new(marker))),
+            None => Answer::Failed(unexpected(reply)),
         },
-        (Sent::Wait { told }, Value::Array(parts)) => match queued(parts, told) {
+        (Sent::Wait { will_notify }, Value::Array(parts)) => match queued(parts, will_notify) {
             Some(queued) => Answer::Queued(Box::new(queued)),
             None => Answer::Failed(unexpected(reply)),
         },
@@ -80,13 +96,13 @@ pub(super) fn read(
                 None => Answer::Failed(unexpected(reply)),
             },
         },
-        (Sent::List, Value::Array(parts)) => match listed(parts, &dialect.prefix) {
+        (Sent::List, Value::Array(parts)) => match listed(parts, &encoder.prefix) {
             Some(listed) => Answer::Listed(Box::new(listed)),
             None => Answer::Failed(unexpected(reply)),
         },
         _ => Answer::Failed(unexpected(reply)),
     };
-    Reading::Answer(answer)
+    Outcome::Answered(answer)
 }
 
 pub(super) fn is_refusal(parts: &[Value<'_>]) -> bool {
@@ -96,99 +112,26 @@ pub(super) fn is_refusal(parts: &[Value<'_>]) -> bool {
 /// Why a server has not looked at a request, or casts no vote.
 fn refusal(
     parts: &[Value<'_>],
-    strict: Option<&Strict>,
+    dialect: &DialectState,
     sent_us: u64,
     now_us: u64,
 ) -> Option<Failure> {
     match parts {
-        [Value::Bulk(b"CLOCK"), Value::Bulk(server_us)] => {
-            let ahead = strict?.ahead();
-            Some(clock_refusal(Untimely::of(digits(server_us)?, sent_us, now_us, ahead)))
+        [Value::Bulk(b"NUMBER"), Value::Bulk(fence)] => {
+            Some(Failure::fence(digits(fence)?, sent_us))
         }
-        [Value::Bulk(b"NUMBER"), Value::Bulk(number)] => {
-            Some(Failure::fence(digits(number)?, sent_us))
-        }
-        [Value::Bulk(b"MARKER"), Value::Bulk(text), Value::Bulk(server_us)] => {
-            let strict = strict?;
-            let marker = marker::read(text, &strict.run_id, digits(server_us)?);
-            Some(casts_no_vote(&marker, strict))
-        }
+        parts => dialect.refusal(parts, sent_us, now_us),
+    }
+}
+
+fn marker(parts: &[Value<'_>], dialect: &DialectState) -> Option<Marker> {
+    match parts {
+        [Value::Bulk(text), Value::Bulk(now)] => dialect.read_marker(text, digits(now)?),
         _ => None,
     }
 }
 
-/// Why a server with this marker casts no vote for clients of this set.
-fn casts_no_vote(marker: &Marker, strict: &Strict) -> Failure {
-    let (ours, quiet) = (&strict.members, strict.quiet());
-    let carries = marker.carries(ours);
-    let left = marker.quiet(ours, quiet);
-    let why = match carries {
-        Carries::Another => {
-            return Failure::new(FailureKind::OtherSet, marker.of_another_set(ours));
-        }
-        Carries::Formed { .. } => RESTARTED.to_owned(),
-        Carries::Nothing if marker.restarted => RESTARTED.to_owned(),
-        Carries::Nothing => without_mark(&strict.prefix()),
-        Carries::Forming { due: false } => forming(&strict.prefix()),
-        // Another member is waited for, and nobody knows how long.
-        Carries::Forming { due: true } => WAITS.to_owned(),
-        Carries::Closed { .. } => REPLACED.to_owned(),
-    };
-    Failure::quarantined(left, matches!(carries, Carries::Formed { .. }), &why)
-}
-
-const RESTARTED: &str = "started again or emptied, and locks may be forgotten; wait, and the votes come back by themselves";
-const WAITS: &str = "no node of a set that forms votes before all of them are there; see that the others can \
-                     be reached";
-const REPLACED: &str = "the old set of nodes is being replaced by this one; run the change again: quorlock nodes \
-                        add, remove or replace";
-
-/// A prefix without a mark cannot be told from one whose keys were removed, even if the server votes for others.
-fn without_mark(prefix: &str) -> String {
-    if prefix.is_empty() {
-        return "no mark is there: new, or emptied and locks may be forgotten; wait, or run quorlock init if all \
-                nodes are new"
-            .to_owned();
-    }
-    format!(
-        "no mark is there for the prefix {prefix}: the prefix is new, or its keys were removed and locks may be \
-         forgotten; wait, or run quorlock init --prefix {prefix} if nobody has used it"
-    )
-}
-
-fn forming(prefix: &str) -> String {
-    if prefix.is_empty() {
-        return "the set of nodes is new, or too many of them were started or emptied and may have forgotten \
-                locks; wait, or run quorlock init if no lock was ever taken on them"
-            .to_owned();
-    }
-    format!(
-        "the prefix {prefix} is new on these nodes, or too many of them may have forgotten its locks; wait, or run \
-         quorlock init --prefix {prefix} if nobody has used it"
-    )
-}
-
-/// The server's time was too far from the time of sending.
-fn clock_refusal(untimely: Untimely) -> Failure {
-    let (apart, side) = match untimely {
-        Untimely::Late(late) => {
-            let text =
-                format!("the request was under way for {late:.1?}, too long to be looked at");
-            return Failure::new(FailureKind::Late, text);
-        }
-        Untimely::Behind(apart) => (apart, "behind"),
-        Untimely::Ahead(apart) => (apart, "ahead of"),
-    };
-    let text = format!(
-        "its clock is {apart:.1?} {side} this machine's; let a daemon such as chrony keep the clocks \
-         of all machines"
-    );
-    let apart_us = i64::try_from(apart.as_micros()).unwrap_or(i64::MAX);
-    let behind = matches!(untimely, Untimely::Behind(_));
-    Failure::clock(if behind { -apart_us } else { apart_us }, text)
-}
-
-fn digits(text: &[u8]) -> Option<u64> {
+pub(super) fn digits(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
@@ -216,7 +159,7 @@ fn seen(parts: &[Value<'_>]) -> Option<Seen> {
     Some(seen.quarantined(quarantine.map(Duration::from_millis)))
 }
 
-fn queued(parts: &[Value<'_>], told: bool) -> Option<Queued> {
+fn queued(parts: &[Value<'_>], will_notify: bool) -> Option<Queued> {
     let (number, record) = match parts {
         [Value::Bulk(number)] => (number, None),
         [Value::Bulk(number), Value::Bulk(token), Value::Int(left)] => {
@@ -224,7 +167,7 @@ fn queued(parts: &[Value<'_>], told: bool) -> Option<Queued> {
         }
         _ => return None,
     };
-    Some(Queued { ticket_no: digits(number)?, record, will_notify: told })
+    Some(Queued { ticket_no: digits(number)?, record, will_notify })
 }
 
 fn listed(parts: &[Value<'_>], prefix: &[u8]) -> Option<Listed> {

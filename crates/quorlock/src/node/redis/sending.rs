@@ -14,7 +14,7 @@
 //!
 //! Extensions that wait together go out in one command.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use super::link::{Phase, State, Unsent, UnsentKind};
@@ -74,7 +74,10 @@ fn stamped<'a>(call: &'a Call, wall_us: u64) -> Request<'a> {
 impl State {
     /// Whether a call can be written without waiting for a turn of the session.
     pub(super) fn is_idle(&self) -> bool {
-        self.lone && self.waiting.is_empty() && self.out.is_empty() && self.backlog.is_empty()
+        self.write_through
+            && self.waiting.is_empty()
+            && self.out.is_empty()
+            && self.backlog.is_empty()
     }
 
     /// Makes the command of a call. It is written at once if that is possible.
@@ -92,7 +95,7 @@ impl State {
     fn make(&mut self, call: Call, now: Now, again: bool) {
         let request = stamped(&call, now.wall_us);
         let wall_us = request.wall_us;
-        let sent = self.dialect.encode(&request, By::Shortest, &mut self.out);
+        let sent = self.encoder.encode(&request, By::Shortest, &mut self.out);
         let since = now.boot;
         self.waiting.push_back(Waiting { call, sent, since, wall_us, again, with_source: false });
     }
@@ -120,7 +123,7 @@ impl State {
         {
             if is_moot(&next) {
                 moot.push(next.call);
-            } else if next.kind == UnsentKind::Extension && self.dialect.together {
+            } else if next.kind == UnsentKind::Extension && self.encoder.together {
                 moot.extend(self.make_together(next.call, now, is_moot));
             } else {
                 self.make(next.call, now, next.again);
@@ -157,7 +160,7 @@ impl State {
     fn extend(&mut self, calls: Vec<Call>, now: Now, by: By, again: bool) {
         let (since, wall_us, with_source) = (now.boot, now.wall_us, by == By::Source);
         let requests: Vec<_> = calls.iter().map(|call| stamped(call, wall_us)).collect();
-        let mut sent = self.dialect.extend(&requests, by, &mut self.out);
+        let mut sent = self.encoder.extend(&requests, by, &mut self.out);
         self.together += calls.len().saturating_sub(1);
         for call in calls {
             self.waiting.push_back(Waiting { call, sent, since, wall_us, again, with_source });
@@ -170,26 +173,20 @@ impl State {
     pub(super) fn send_by(&mut self, by: By, mut waiting: Waiting, now: Now) {
         let request = stamped(&waiting.call, now.wall_us);
         waiting.wall_us = request.wall_us;
-        waiting.sent = self.dialect.encode(&request, by, &mut self.out);
+        waiting.sent = self.encoder.encode(&request, by, &mut self.out);
         waiting.since = now.boot;
         waiting.with_source = by == By::Source;
         self.waiting.push_back(waiting);
     }
 
-    /// Sends extensions again that went out in one command, with the source of their script.
-    pub(super) fn extend_by_source(&mut self, batch: Vec<Waiting>, now: Now) {
-        let calls = batch.into_iter().map(|waiting| waiting.call).collect();
-        self.extend(calls, now, By::Source, false);
-    }
-
-    /// All releases that wait for their reply.
-    pub(super) fn released(&self) -> Released {
-        let requests = self.waiting.iter().map(|waiting| waiting.call.request());
-        let released = requests.filter_map(|request| match request.verb {
-            Verb::Release { token, .. } => Some((request.name.clone(), *token)),
-            _ => None,
-        });
-        Released(released.collect())
+    /// Sends calls again that went out in one command, with the source of their script.
+    pub(super) fn send_source(&mut self, mut batch: Vec<Waiting>, now: Now) {
+        if batch.len() > 1 {
+            let calls = batch.into_iter().map(|waiting| waiting.call).collect();
+            self.extend(calls, now, By::Source, false);
+        } else if let Some(alone) = batch.pop() {
+            self.send_by(By::Source, alone, now);
+        }
     }
 
     /// A reply has come to what was sent then: the server is not silent.
@@ -237,6 +234,16 @@ impl State {
 pub(super) struct Released(HashSet<(Name, Token)>);
 
 impl Released {
+    /// All releases among calls that wait for their reply.
+    pub(super) fn among(waiting: &VecDeque<Waiting>) -> Self {
+        let requests = waiting.iter().map(|waiting| waiting.call.request());
+        let released = requests.filter_map(|request| match request.verb {
+            Verb::Release { token, .. } => Some((request.name.clone(), *token)),
+            _ => None,
+        });
+        Self(released.collect())
+    }
+
     /// Whether one of them takes back what `call` asks for: if that came after it, nobody would release it any
     /// more. Whoever has locks of several names by one token gives back one of them.
     pub(super) fn takes_back(&self, call: &Call) -> bool {

@@ -1,5 +1,6 @@
 //! One connection while it lasts.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -13,7 +14,7 @@ use super::connect::Connected;
 use super::framing::Framing;
 use super::inbox;
 use super::link::{self, Link, State};
-use super::replies::{self, Reading};
+use super::replies::{self, Outcome, Sending};
 use super::resp::{MAX_REPLY, Refused, Value};
 use super::sending::{Now, Released, Waiting};
 use super::stream::{ReadHalf, WriteHalf};
@@ -61,14 +62,14 @@ pub(super) struct Session {
 
 enum News {
     Answer(Call, Answer),
-    Word(Grant),
+    Grant(Grant),
     /// The server casts no vote, and nobody sees to it yet.
     Unsettled,
 }
 
 impl Session {
     pub(super) fn new(link: Arc<Link>, runtime: Arc<dyn Runtime>, connected: Connected) -> Self {
-        // What was read beyond the greeting, such as the beginning of some word.
+        // What was read beyond the greeting, such as the beginning of a message.
         let (mut input, mut opened, mut filled) = (Vec::new(), Vec::new(), 0);
         if connected.tls.is_some() {
             opened = connected.rest;
@@ -156,7 +157,7 @@ impl Session {
             self.input = input;
             used.map(|used| self.make_room(used))
         };
-        state.lone = self.news.len() <= 1;
+        state.write_through = self.news.len() <= 1;
         drop(state);
         for news in self.news.drain(..) {
             match news {
@@ -171,7 +172,7 @@ impl Session {
                         link.inbox.unsettled();
                     }
                 }
-                News::Word(grant) => link.inbox.granted(grant),
+                News::Grant(grant) => link.inbox.granted(grant),
                 News::Unsettled => link.inbox.unsettled(),
             }
         }
@@ -208,10 +209,10 @@ impl Session {
             };
             if let Value::Push(parts) = &value {
                 match inbox::read(parts) {
-                    Ok(word) => self.news.extend(word.map(News::Word)),
+                    Ok(grant) => self.news.extend(grant.map(News::Grant)),
                     // Not its text: nobody knows whose it is.
                     Err(inbox::Malformed) => {
-                        tracing::debug!(node = self.link.label(), "word of a grant makes no sense");
+                        tracing::debug!(node = self.link.label(), "a grant message makes no sense");
                     }
                 }
                 continue;
@@ -223,7 +224,7 @@ impl Session {
             first.get_or_insert(waiting.since);
             match waiting.sent {
                 Sent::Tend => {
-                    let voter = state.dialect.strict.as_ref().map(|strict| strict.id.as_slice());
+                    let voter = state.encoder.dialect.voter();
                     if !self.tended.take_in(self.link.label(), voter, &value)? {
                         self.news.push(News::Unsettled);
                     }
@@ -245,19 +246,41 @@ impl Session {
         released: &mut Option<Released>,
     ) {
         let now_us = || wall_us(&*self.runtime);
-        let reading =
-            replies::read(waiting.sent, &mut state.dialect, || waiting.wall_us, now_us, value);
-        let answer = match reading {
-            // The first sending of a release may have run before its connection broke: that
-            // nothing is there any more is what it was for.
-            Reading::Answer(Answer::Refused) if waiting.again => Answer::Done,
-            Reading::Answer(answer) => answer,
-            Reading::SendSource if waiting.with_source => not_known(),
-            Reading::SendSource if is_released(&waiting, state, released) => not_needed(),
-            Reading::SendSource => return state.send_by(By::Source, waiting, self.now()),
-            Reading::SendScript => return state.send_by(By::Script, waiting, self.now()),
-        };
-        self.news.push(News::Answer(waiting.call, answer));
+        let Waiting { sent, again, with_source, .. } = waiting;
+        let State { encoder, waiting: others, .. } = state;
+        let taken_back = || is_released(&waiting, others, released);
+        let sending = Sending { sent, again, with_source };
+        let outcome =
+            replies::read(sending, encoder, || waiting.wall_us, now_us, taken_back, value);
+        self.carry_out([(waiting, outcome)], state);
+    }
+
+    /// Does what a reply leads to, for the calls that went out in its command.
+    fn carry_out(
+        &mut self,
+        outcomes: impl IntoIterator<Item = (Waiting, Outcome)>,
+        state: &mut State,
+    ) {
+        let mut by_source = Vec::new();
+        for (waiting, outcome) in outcomes {
+            let answer = match outcome {
+                Outcome::Answered(answer) => answer,
+                Outcome::SendScript => {
+                    state.send_by(By::Script, waiting, self.now());
+                    continue;
+                }
+                Outcome::SendSource => {
+                    by_source.push(waiting);
+                    continue;
+                }
+                Outcome::NotNeeded => not_needed(),
+                Outcome::NotKnown => not_known(),
+            };
+            self.news.push(News::Answer(waiting.call, answer));
+        }
+        if !by_source.is_empty() {
+            state.send_source(by_source, self.now());
+        }
     }
 
     /// Matches the reply to extensions that went out in one command, of which `first` is the first.
@@ -284,21 +307,27 @@ impl Session {
                 }
             }
             Value::Error(text) if !(text.starts_with(b"NOSCRIPT") && batch[0].with_source) => {
-                // They come behind what was sent since: one that is released meanwhile must not take its lock anew.
-                let (gone, wanted): (Vec<_>, Vec<_>) =
-                    batch.into_iter().partition(|waiting| is_released(waiting, state, released));
-                self.news.extend(gone.into_iter().map(|it| News::Answer(it.call, not_needed())));
-                if text.starts_with(b"NOSCRIPT") {
-                    state.extend_by_source(wanted, self.now());
-                    return;
-                }
+                let unknown = text.starts_with(b"NOSCRIPT");
                 // A server that may not touch them all at once, such as a part of a cluster, may do so one by one. An
                 // extension that has run before does no harm.
                 let never = [&b"CROSSSLOT"[..], b"NOPERM"];
-                state.dialect.together &= !never.iter().any(|code| text.starts_with(code));
-                for waiting in wanted {
-                    state.send_by(By::Script, waiting, self.now());
-                }
+                state.encoder.together &= !never.iter().any(|code| text.starts_with(code));
+                let outcomes: Vec<_> = batch
+                    .into_iter()
+                    .map(|waiting| {
+                        // It comes behind what was sent since: one that is released meanwhile must not take its lock
+                        // anew.
+                        let outcome = if is_released(&waiting, &state.waiting, released) {
+                            Outcome::NotNeeded
+                        } else if unknown {
+                            Outcome::SendSource
+                        } else {
+                            Outcome::SendScript
+                        };
+                        (waiting, outcome)
+                    })
+                    .collect();
+                self.carry_out(outcomes, state);
             }
             // All of them were refused for the same reason, or it makes no sense.
             value => {
@@ -421,9 +450,13 @@ impl Session {
 }
 
 /// Whether a release that waits for its reply takes back what a call asks for.
-fn is_released(waiting: &Waiting, state: &State, released: &mut Option<Released>) -> bool {
+fn is_released(
+    waiting: &Waiting,
+    others: &VecDeque<Waiting>,
+    released: &mut Option<Released>,
+) -> bool {
     // Those that are sent while replies are looked at are behind all calls that they could take back.
-    released.get_or_insert_with(|| state.released()).takes_back(&waiting.call)
+    released.get_or_insert_with(|| Released::among(others)).takes_back(&waiting.call)
 }
 
 fn not_known() -> Answer {

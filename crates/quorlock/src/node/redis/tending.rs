@@ -1,7 +1,7 @@
 //! What is seen to on a server while a connection lasts: old locks are cleared away, and how the server is
 //! set up is looked at again, as at the greeting.
 //!
-//! All of it is one script, `lua/tend.lua`, which every client sends now and then and nobody waits for.
+//! All of it is one script, `dialect/lua/tend.lua`, which every client sends now and then and nobody waits for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Tended {
         longest / 2 + (longest / 2).mul_f64((random >> 11) as f64 / (1u64 << 53) as f64)
     }
 
-    /// Takes a reply in. In the strict dialect it is given how the marker of a server begins that votes, or will by
+    /// Takes a reply in. Where servers have markers, `voter` is how that of a server begins that votes, or will by
     /// itself. Returns whether this one is such a server, as far as it is known. Fails if it cannot be a node any
     /// longer.
     pub(super) fn take_in(

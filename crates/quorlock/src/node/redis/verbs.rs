@@ -1,28 +1,22 @@
 //! Requests as commands.
 
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use super::dialect::DialectState;
 use super::extending;
 use super::inbox::{channel, named};
-use super::marker;
-use super::resp::{Command, part};
-use super::shortcut::Shortcut;
-use crate::node::{ClientId, Holder, Members, Proposal, Request, TicketNumber, Verb, noted};
-use crate::settings::Settings;
-use quorlock_protocol::MOST_AHEAD_US;
+use super::resp::Command;
+use super::scripts::Script;
+use crate::node::{ClientId, Holder, Proposal, Request, TicketNumber, Verb, noted};
 
-/// How this server wants to be spoken to.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Dialect {
+/// Writes the commands for one server.
+#[derive(Debug, Clone)]
+pub(super) struct Encoder {
     /// Put before each name.
     pub(super) prefix: Vec<u8>,
-    /// Whose word of grants comes over the connection.
-    pub(super) told: Option<ClientId>,
-    /// In the `strict` dialect.
-    pub(super) strict: Option<Strict>,
-    /// For releases, in the other one.
-    pub(super) shortcut: Option<Shortcut>,
+    pub(super) dialect: DialectState,
+    /// The client whose grant messages come over the connection.
+    pub(super) subscriber: Option<ClientId>,
     /// Whether one script may be about several locks.
     pub(super) together: bool,
 }
@@ -38,101 +32,10 @@ pub(super) enum By {
     Source,
 }
 
-/// What the scripts of the `strict` dialect are told with each call.
-#[derive(Debug, Clone)]
-pub(super) struct Strict {
-    scripts: Arc<Scripts>,
-    /// The key of the marker.
-    pub(super) marker: Vec<u8>,
-    settings: Settings,
-    /// The set of nodes that this client was given.
-    pub(super) members: Members,
-    /// Of the server at the other end of the connection.
-    pub(super) run_id: String,
-    /// How its marker begins if it votes.
-    pub(super) id: Vec<u8>,
-}
-
-/// A record is cleared away so long after its lease has ended, and so long after its number was the time of
-/// day.
-const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Beside the locks: where the walk through the database goes on that clears old ones away.
-const SWEEP: &[u8] = b":quorlock:sweep";
-
-impl Strict {
-    pub(super) fn new(settings: &Settings, members: &Members) -> Self {
-        let constants = format!(
-            "local BEHIND_US, AHEAD_US, QUIET_US, NUMBERS_AHEAD_US = {}, {}, {}, {MOST_AHEAD_US}\n\
-             local MARKER = {}\n\
-             local RECORD = '^quorlock (%d+)([ +*=-])(.*) (%d+) (%d+) (%d+)$'\n",
-            micros(settings.clock_behind),
-            micros(settings.clock_ahead),
-            micros(marker::quiet(settings)),
-            lua_string(&marker::key(settings)),
-        );
-        let sweeping = format!(
-            "local SWEEP, ALL, OLD_US = {}, {}, {}\n",
-            lua_string(&[&settings.prefix, SWEEP].concat()),
-            lua_string(&pattern(&settings.prefix)),
-            micros(KEPT),
-        );
-        let scripts = Scripts::new(&Sources {
-            constants: &constants,
-            sweeping: &sweeping,
-            record: include_str!("lua/strict/record.lua"),
-            acquire: include_str!("lua/strict/acquire.lua"),
-            release: include_str!("lua/strict/release.lua"),
-        });
-        Self {
-            scripts: Arc::new(scripts),
-            marker: marker::key(settings),
-            settings: settings.clone(),
-            members: members.clone(),
-            run_id: String::new(),
-            id: Vec::new(),
-        }
-    }
-
-    /// The connection is to this start of a server.
-    pub(super) fn connected_to(&mut self, run_id: &str) {
-        run_id.clone_into(&mut self.run_id);
-        self.id = marker::of_a_voter(run_id, &self.members).into_bytes();
-    }
-
-    /// For how long a server that may have forgotten something casts no vote.
-    pub(super) fn quiet(&self) -> Duration {
-        marker::quiet(&self.settings)
-    }
-
-    /// How far its clock may be ahead of ours.
-    pub(super) fn ahead(&self) -> Duration {
-        self.settings.clock_ahead
-    }
-
-    /// What stands before each name, fit to be shown.
-    pub(super) fn prefix(&self) -> String {
-        self.settings.prefix.escape_ascii().to_string()
-    }
-
-    /// So many arguments every call ends with.
-    const ARGS: usize = 2;
-
-    pub(super) fn sign(&self, command: Command<'_>, wall_us: u64) {
-        command.number(wall_us).arg(&self.id);
-    }
-}
-
-/// Any bytes as a string of Lua.
-fn lua_string(bytes: &[u8]) -> String {
-    let bytes = bytes.iter().map(|byte| format!("\\{byte:03}"));
-    format!("'{}'", bytes.collect::<String>())
-}
-
 /// What was sent, for reading the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// The plain `SET` of a lock without numbers.
+    /// The plain `SET` of a lock without a fence.
     Set,
     /// A script that says whether the record is ours.
     Ours,
@@ -143,138 +46,33 @@ pub(super) enum Sent {
     /// A command that did it, or nothing.
     Shortcut,
     Wait {
-        /// Whether word of a grant to this ticket will come.
-        told: bool,
+        /// Whether a message of a grant to this ticket will come.
+        will_notify: bool,
     },
     Inspect,
     List,
     /// A script that tells of the marker.
     Marker,
-    /// What nobody waits for, see [`Dialect::tend`].
+    /// What stands for that where there is no marker.
+    NoMarker,
+    /// What nobody waits for, see [`Encoder::tend`].
     Tend,
 }
 
-#[derive(Debug)]
-pub(super) struct Script {
-    pub(super) source: String,
-    /// The parts of a command that call it by its hash.
-    by_hash: Vec<u8>,
-}
-
-impl Script {
-    /// A script without its comments, which would be most of every greeting.
-    pub(super) fn new(source: &str) -> Self {
-        #[cfg(all(feature = "mutation", debug_assertions))]
-        let source = &*super::mutation::mutated(source);
-        let lines = source.lines().map(str::trim_start);
-        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));
-        let source = lines.collect::<Vec<_>>().join("\n");
-        let hash = sha1_smol::Sha1::from(&source).digest().to_string();
-        Self { by_hash: [part(b"EVALSHA"), part(hash.as_bytes())].concat(), source }
-    }
-}
-
-/// The scripts of one dialect.
-#[derive(Debug)]
-pub(super) struct Scripts {
-    acquire: Script,
-    confirm: Script,
-    pub(super) extend: Script,
-    release: Script,
-    leave: Script,
-    wait: Script,
-    inspect: Script,
-    set_note: Script,
-    force_release: Script,
-    list: Script,
-    mark: Script,
-    tend: Script,
-}
-
-/// What the scripts of a dialect are put together from.
-struct Sources<'a> {
-    constants: &'a str,
-    /// The constants of what is done besides.
-    sweeping: &'a str,
-    record: &'a str,
-    /// The common cases of two verbs.
-    acquire: &'a str,
-    release: &'a str,
-}
-
-impl Scripts {
-    fn new(sources: &Sources<'_>) -> Self {
-        let Sources { constants, sweeping, record, acquire, release } = *sources;
-        let put = |common: &str, behind: &[&str], verb: &str| {
-            Script::new(&[constants, common, record, &behind.concat(), verb].concat())
-        };
-        let verb = |verb| put("", &[], verb);
-        let participants = include_str!("lua/participants.lua");
-        let renew = include_str!("lua/renew.lua");
-        let pass_on = include_str!("lua/pass_on.lua");
-        let passing = |common, verb| put(common, &[pass_on, participants], verb);
-        Self {
-            acquire: put(acquire, &[], include_str!("lua/acquire.lua")),
-            confirm: verb(include_str!("lua/confirm.lua")),
-            extend: put("", &[participants, renew], include_str!("lua/extend.lua")),
-            release: passing(release, include_str!("lua/release.lua")),
-            leave: passing("", include_str!("lua/leave.lua")),
-            wait: passing("", include_str!("lua/wait.lua")),
-            inspect: verb(include_str!("lua/inspect.lua")),
-            set_note: verb(include_str!("lua/set_note.lua")),
-            force_release: put("", &[pass_on], include_str!("lua/force_release.lua")),
-            list: verb(include_str!("lua/list.lua")),
-            mark: verb(include_str!("lua/mark.lua")),
-            tend: Script::new(&[constants, sweeping, include_str!("lua/tend.lua")].concat()),
-        }
-    }
-}
-
-static REDLOCK: LazyLock<Scripts> = LazyLock::new(|| {
-    Scripts::new(&Sources {
-        constants: "",
-        sweeping: "local SWEEP, ALL, OLD_US, MARKER, RECORD, BEHIND_US, AHEAD_US\n",
-        record: include_str!("lua/redlock/record.lua"),
-        acquire: include_str!("lua/redlock/acquire.lua"),
-        release: include_str!("lua/redlock/release.lua"),
-    })
-});
-
-impl Dialect {
-    pub(super) fn scripts(&self) -> &Scripts {
-        self.strict.as_ref().map_or_else(|| &*REDLOCK, |strict| &*strict.scripts)
-    }
-
-    /// The sources of the scripts that every lock needs. A new connection loads them, so that no call
-    /// has to be repeated. The others are sent with their first use.
-    pub(super) fn sources(&self) -> Vec<String> {
-        let Scripts { acquire, confirm, extend, release, wait, inspect, .. } = self.scripts();
-        [acquire, confirm, extend, release, wait, inspect].map(|it| it.source.clone()).into()
+impl Encoder {
+    pub(super) fn new(prefix: &[u8], dialect: DialectState) -> Self {
+        Self { prefix: prefix.to_vec(), dialect, subscriber: None, together: true }
     }
 
     /// Writes the command for a request.
     pub(super) fn encode(&mut self, request: &Request<'_>, by: By, out: &mut Vec<u8>) -> Sent {
-        if let Verb::Release { token, queued: false, participant: None, .. } = request.verb
-            && by == By::Shortest
-            && let Some(shortcut) = &mut self.shortcut
-            && shortcut.is_next()
-        {
-            shortcut.write(&self.prefix, request, token, out);
-            return Sent::Shortcut;
+        if let Some(sent) = self.dialect.write_own(&self.prefix, request, by, out) {
+            return sent;
         }
-        let source = by == By::Source;
-        let scripts = self.scripts();
-        let script = |script: &Script, args, out| self.script(script, source, request, args, out);
+        let whole = by == By::Source;
+        let scripts = self.dialect.scripts();
+        let script = |script: &Script, args, out| self.script(script, whole, request, args, out);
         let (command, sent) = match request.verb {
-            Verb::Acquire { token, ttl, proposal: None } if self.strict.is_none() => {
-                Command::new(out, 6)
-                    .written(b"$3\r\nSET\r\n")
-                    .arg2(&self.prefix, request.name.as_bytes())
-                    .arg(&token.text())
-                    .written(b"$2\r\nNX\r\n$2\r\nPX\r\n")
-                    .number(millis(ttl));
-                return Sent::Set;
-            }
             Verb::Acquire { token, ttl, proposal } => {
                 let (least, block) = numbers(proposal);
                 let command = script(&scripts.acquire, 4, out).arg(&token.text());
@@ -282,8 +80,8 @@ impl Dialect {
                 let last = least.saturating_add(block.saturating_sub(1));
                 (command.number(millis(ttl)).number(last).number(block), Sent::Ours)
             }
-            Verb::Confirm { token, fence: number } => {
-                (script(&scripts.confirm, 2, out).arg(&token.text()).number(number), Sent::Ours)
+            Verb::Confirm { token, fence } => {
+                (script(&scripts.confirm, 2, out).arg(&token.text()).number(fence), Sent::Ours)
             }
             verb @ Verb::Extend { .. } => {
                 let command = script(&scripts.extend, extending::ARGS, out);
@@ -294,8 +92,7 @@ impl Dialect {
                 (command.arg(participant.to_string().as_bytes()), Sent::Done)
             }
             Verb::Release { token, next, queued, .. } => {
-                // A record of the strict dialect tells by itself.
-                let asks = queued && self.strict.is_none();
+                let asks = queued && self.dialect.release_names_queue();
                 let args = 2 + usize::from(asks);
                 let command = script(&scripts.release, args, out).arg(&token.text()).number(next);
                 (if asks { command.arg(b"queued") } else { command }, Sent::Done)
@@ -317,7 +114,7 @@ impl Dialect {
                     .arg(if yielding { b"yield" } else { b"keep" })
                     .number(least)
                     .number(block);
-                (command, Sent::Wait { told: self.told == Some(ticket.client) })
+                (command, Sent::Wait { will_notify: self.subscriber == Some(ticket.client) })
             }
             Verb::Inspect => (script(&scripts.inspect, 0, out), Sent::Inspect),
             Verb::SetNote { token, note, keep } => {
@@ -335,44 +132,27 @@ impl Dialect {
             Verb::List { from } => {
                 let from = if from.is_empty() { b"0" } else { from };
                 let command = self
-                    .call(&scripts.list, source, 3, out)
+                    .call(&scripts.list, whole, 3, out)
                     .number(0)
                     .arg(from)
                     .arg(&pattern(&self.prefix))
                     .number(self.prefix.len() as u64);
                 (command, Sent::List)
             }
-            // Nothing is kept in that dialect. The reply comes in its turn, whatever it is.
-            Verb::Look | Verb::Mark(_) if self.strict.is_none() => {
+            // A dialect with markers has written it. Otherwise the reply comes in its turn, whatever it is.
+            Verb::Look | Verb::Mark(_) => {
                 Command::new(out, 1).arg(b"PING");
-                return Sent::Marker;
-            }
-            Verb::Look => {
-                (self.call(&scripts.mark, source, 1, out).number(0).arg(b"look"), Sent::Marker)
-            }
-            Verb::Mark(mark) => {
-                let command = self.call(&scripts.mark, source, 5, out).number(0).arg(b"mark");
-                let (run_id, settings) = match &self.strict {
-                    Some(strict) => (strict.run_id.as_str(), &strict.settings),
-                    None => ("", &Settings::default()),
-                };
-                let marker::Written { seen, head, after_us, tail } =
-                    marker::write(mark, run_id, settings);
-                let after_us = u64::try_from(after_us).unwrap_or(u64::MAX);
-                let command = command.arg(seen).arg(head.as_bytes()).number(after_us);
-                (command.arg(tail.as_bytes()), Sent::Marker)
+                return Sent::NoMarker;
             }
         };
-        if let Some(strict) = &self.strict {
-            strict.sign(command, request.wall_us);
-        }
+        self.dialect.sign(command, request.wall_us);
         sent
     }
 
     /// Writes the command that clears old locks away, at this time of day, and asks how the server is set up
     /// if it is given how many keys that had thrown away before. With its whole source: it is seldom sent.
     pub(super) fn tend(&self, wall_us: u64, evicted: Option<u64>, out: &mut Vec<u8>) {
-        let source = self.scripts().tend.source.as_bytes();
+        let source = self.dialect.scripts().tend.source.as_bytes();
         let command = Command::new(out, 5).arg(b"EVAL").arg(source).number(0).number(wall_us);
         match evicted {
             Some(evicted) => command.number(evicted),
@@ -384,30 +164,24 @@ impl Dialect {
     fn script<'a>(
         &self,
         script: &Script,
-        source: bool,
+        whole: bool,
         request: &Request<'_>,
         args: usize,
         out: &'a mut Vec<u8>,
     ) -> Command<'a> {
         let name = request.name.as_bytes();
-        self.call(script, source, 1 + args, out).number(1).arg2(&self.prefix, name)
+        self.call(script, whole, 1 + args, out).number(1).arg2(&self.prefix, name)
     }
 
     /// A script, up to the number of its keys.
     pub(super) fn call<'a>(
         &self,
         script: &Script,
-        source: bool,
+        whole: bool,
         args: usize,
         out: &'a mut Vec<u8>,
     ) -> Command<'a> {
-        let signature = if self.strict.is_some() { Strict::ARGS } else { 0 };
-        let command = Command::new(out, 3 + args + signature);
-        if source {
-            command.arg(b"EVAL").arg(script.source.as_bytes())
-        } else {
-            command.written(&script.by_hash)
-        }
+        script.call(whole, args + self.dialect.signature_args(), out)
     }
 }
 
@@ -417,7 +191,7 @@ fn numbers(proposal: Option<Proposal>) -> (u64, u64) {
 }
 
 /// What matches all that starts with `prefix`.
-fn pattern(prefix: &[u8]) -> Vec<u8> {
+pub(super) fn pattern(prefix: &[u8]) -> Vec<u8> {
     let mut pattern = Vec::with_capacity(prefix.len() + 1);
     for &byte in prefix {
         if br"*?[]^-\".contains(&byte) {
@@ -433,10 +207,6 @@ fn pattern(prefix: &[u8]) -> Vec<u8> {
 pub(super) fn millis(duration: Duration) -> u64 {
     let part = u64::from(duration.subsec_nanos().div_ceil(1_000_000));
     duration.as_secs().saturating_mul(1_000).saturating_add(part)
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

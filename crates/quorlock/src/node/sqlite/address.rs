@@ -64,7 +64,7 @@ impl Address {
 ///
 /// # Errors
 /// [`Error::Misuse`] if neither `XDG_STATE_HOME` nor `HOME` holds an absolute path.
-pub fn default_url() -> Result<String, Error> {
+pub(super) fn default_url() -> Result<String, Error> {
     let path = default_path(env::var_os("XDG_STATE_HOME"), env::var_os("HOME"))?;
     let path = percent_encode(path.as_os_str().as_bytes(), ENCODED);
     Ok(format!("sqlite:{path}"))

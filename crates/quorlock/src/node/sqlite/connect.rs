@@ -17,7 +17,7 @@ use super::place::Place;
 use super::wake::Gate;
 use super::{queue, verbs};
 use crate::node::servers::Servers;
-use crate::node::{Failure, FailureKind, Setting};
+use crate::node::{Failure, FailureKind, NodeContext};
 use crate::runtime::Moment;
 
 /// Tells a file of locks from those of other programs: "Quor" in ASCII.
@@ -69,7 +69,7 @@ struct Claim {
 
 impl OpenFile {
     /// Opens the file, and creates it if it is not there.
-    pub(super) fn open(address: &Address, setting: &Setting) -> Result<Self, Trouble> {
+    pub(super) fn open(address: &Address, context: &NodeContext) -> Result<Self, Trouble> {
         let path = &address.path;
         let boot = boot_id()?;
         check_clock()?;
@@ -77,17 +77,17 @@ impl OpenFile {
         let place = Place::prepare(path)?;
         // Before it is opened: if it is replaced in between, `is_current` notices.
         let identity = Identity::of(path)?;
-        let claim = Claim::of(identity, address, setting)?;
+        let claim = Claim::of(identity, address, context)?;
         // One process at a time: what this one finds is not what another is just making.
         let gate = Gate::enter(&place)?;
-        let connection = match prepare(&place, &boot, identity, gate.was_there(), setting) {
+        let connection = match prepare(&place, &boot, identity, gate.was_there(), context) {
             Ok(connection) => connection,
             Err(trouble) => {
                 gate.leave_nothing();
                 return Err(trouble);
             }
         };
-        gate.sweep(setting.client);
+        gate.sweep(context.client);
         let row = boot::read(&connection)?;
         let files = Files::of(&place, identity)?;
         let (mark, grants_from) = (Mark::at(row.mark), row.grants_from);
@@ -120,10 +120,10 @@ impl OpenFile {
 }
 
 impl Claim {
-    fn of(identity: Identity, address: &Address, setting: &Setting) -> Result<Self, Failure> {
+    fn of(identity: Identity, address: &Address, context: &NodeContext) -> Result<Self, Failure> {
         let Identity { device, inode } = identity;
         let (server, index) = (format!("file {device}:{inode}"), address.index);
-        let servers = Arc::clone(&setting.servers);
+        let servers = Arc::clone(&context.servers);
         if let Err(other) = servers.claim(&server, index, &address.label) {
             let text = format!("is the same file as {other}");
             return Err(Failure::new(FailureKind::Duplicate, text));
@@ -214,10 +214,10 @@ fn prepare(
     boot: &str,
     identity: Identity,
     was_ours: bool,
-    setting: &Setting,
+    context: &NodeContext,
 ) -> Result<Connection, Trouble> {
-    let now = setting.runtime.now();
-    let max_ttl = setting.settings.max_ttl;
+    let now = context.runtime.now();
+    let max_ttl = context.settings.max_ttl;
     let lost_its_wal = lost_its_wal(place);
     let mut connection = connect(place)?;
     let mut found = content(&connection, boot);

@@ -13,8 +13,8 @@ use super::connect::OpenFile;
 use super::error::{Trouble, busy};
 use super::forget::{PAUSE, forget_at};
 use crate::Error;
-use crate::examine::{Examination, Untold, try_out};
-use crate::node::{Failure, FailureKind, Node, Setting};
+use crate::admin::examine::{Examination, Untold, try_out};
+use crate::node::{Failure, FailureKind, Node, NodeContext};
 use crate::runtime::BoxFuture;
 
 /// File systems of one machine, by the numbers that `statfs` gives them.
@@ -40,25 +40,25 @@ const UNTOLD: Untold = Untold::Wrong(
 pub(in crate::node) fn examine(
     index: usize,
     url: &str,
-    setting: &Setting,
+    context: &NodeContext,
     name: &[u8],
 ) -> Result<BoxFuture<'static, Examination>, Error> {
     let address = Address::parse(index, url)?;
-    let (url, setting, name) = (url.to_owned(), setting.clone(), name.to_vec());
+    let (url, context, name) = (url.to_owned(), context.clone(), name.to_vec());
     Ok(Box::pin(async move {
         let mut examination = Examination::new(address.label.as_str());
         examination.text("kind", "sqlite");
         examination.text("path", address.path.display().to_string());
-        let mode = journal_mode(&address, &setting).await;
-        if let Err(failure) = look(&mut examination, &address, &setting, mode) {
+        let mode = journal_mode(&address, &context).await;
+        if let Err(failure) = look(&mut examination, &address, &context, mode) {
             examination.fail(&failure);
             return examination;
         }
         let opened =
-            SqliteNode::new(index, &url, &setting).map(|node| Arc::new(node) as Arc<dyn Node>);
-        let tried = try_out(&mut examination, opened, &setting, &name, UNTOLD).await;
+            SqliteNode::new(index, &url, &context).map(|node| Arc::new(node) as Arc<dyn Node>);
+        let tried = try_out(&mut examination, opened, &context, &name, UNTOLD).await;
         // If it cannot be forgotten, it goes by itself.
-        let _ = forget_at(&address, &setting, tried.as_slice()).await;
+        let _ = forget_at(&address, &context, tried.as_slice()).await;
         examination
     }))
 }
@@ -68,18 +68,18 @@ fn broken(error: &dyn std::fmt::Display) -> Failure {
 }
 
 /// Asked again while other processes open the file, which they do one at a time.
-async fn journal_mode(address: &Address, setting: &Setting) -> Result<String, Trouble> {
-    let (start, limit) = (setting.runtime.now(), setting.settings.node_limit);
+async fn journal_mode(address: &Address, context: &NodeContext) -> Result<String, Trouble> {
+    let (start, limit) = (context.runtime.now(), context.settings.node_limit);
     loop {
-        match OpenFile::open(address, setting) {
+        match OpenFile::open(address, context) {
             Ok(file) => {
                 let mode =
                     file.connection.pragma_query_value(None, "journal_mode", |row| row.get(0));
                 return mode.map_err(|error| broken(&error).into());
             }
             Err(trouble @ Trouble::Failed(_)) => return Err(trouble),
-            Err(trouble) if setting.runtime.now().since(start) >= limit => return Err(trouble),
-            Err(Trouble::Busy | Trouble::Closed) => setting.runtime.sleep(PAUSE).await,
+            Err(trouble) if context.runtime.now().since(start) >= limit => return Err(trouble),
+            Err(Trouble::Busy | Trouble::Closed) => context.runtime.sleep(PAUSE).await,
         }
     }
 }
@@ -87,7 +87,7 @@ async fn journal_mode(address: &Address, setting: &Setting) -> Result<String, Tr
 fn look(
     examination: &mut Examination,
     address: &Address,
-    setting: &Setting,
+    context: &NodeContext,
     mode: Result<String, Trouble>,
 ) -> Result<(), Failure> {
     examination.text("server", format!("SQLite {}", rusqlite::version()));
@@ -98,7 +98,7 @@ fn look(
         // Another process is making it anew at this moment.
         Err(Trouble::Closed) => {}
         Err(Trouble::Busy) => {
-            let why = busy(setting.settings.node_limit).to_string();
+            let why = busy(context.settings.node_limit).to_string();
             examination.warn("busy", why, "");
         }
     }
@@ -107,14 +107,14 @@ fn look(
     examination.number("owner_uid", metadata.uid());
     let mode = metadata.permissions().mode() & 0o7777;
     examination.text("mode", format!("{mode:04o}"));
-    judge_mode(examination, mode);
+    diagnose_mode(examination, mode);
     let kind = statfs(&address.path).map_err(|error| broken(&error))?.f_type;
     #[allow(clippy::useless_conversion, reason = "it has 32 bits on some machines")]
-    judge_file_system(examination, i64::from(kind), &address.path);
+    diagnose_file_system(examination, i64::from(kind), &address.path);
     Ok(())
 }
 
-fn judge_mode(examination: &mut Examination, mode: u32) {
+fn diagnose_mode(examination: &mut Examination, mode: u32) {
     if mode & 0o002 != 0 {
         examination.warn(
             "permissions",
@@ -127,7 +127,7 @@ fn judge_mode(examination: &mut Examination, mode: u32) {
     }
 }
 
-fn judge_file_system(examination: &mut Examination, number: i64, path: &Path) {
+fn diagnose_file_system(examination: &mut Examination, number: i64, path: &Path) {
     // Where it has 32 bits, one of them is the sign.
     let number = number & 0xffff_ffff;
     let known = FILE_SYSTEMS.iter().find(|(other, _)| *other == number);
@@ -155,7 +155,7 @@ fn judge_file_system(examination: &mut Examination, number: i64, path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::examine::{Fact, Severity};
+    use crate::admin::examine::{Fact, Severity};
 
     #[test]
     fn the_layer_of_a_container_and_files_that_are_open_to_all_are_warned_about() {
@@ -167,7 +167,7 @@ mod tests {
             (FUSE, Severity::Warn, "FUSE"),
         ] {
             let mut examination = Examination::new("x");
-            judge_file_system(&mut examination, number, Path::new("/a/b"));
+            diagnose_file_system(&mut examination, number, Path::new("/a/b"));
             assert_eq!(examination.findings[0].severity, severity, "{name}");
             assert_eq!(examination.fact("file_system"), Some(&Fact::Text(name.into())));
         }
@@ -177,7 +177,7 @@ mod tests {
             (0o666, Severity::Warn, "every user"),
         ] {
             let mut examination = Examination::new("x");
-            judge_mode(&mut examination, mode);
+            diagnose_mode(&mut examination, mode);
             assert_eq!(examination.findings[0].severity, severity);
             assert!(examination.findings[0].text.contains(says));
         }

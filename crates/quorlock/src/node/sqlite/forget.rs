@@ -11,9 +11,9 @@ use super::connect::OpenFile;
 use super::error::{Trouble, busy};
 use super::verbs::nanos;
 use crate::Error;
-use crate::forget::Kept;
+use crate::admin::forget::Kept;
 use crate::name::Name;
-use crate::node::{Failure, Setting};
+use crate::node::{Failure, NodeContext};
 use crate::runtime::BoxFuture;
 
 /// While another process writes.
@@ -28,13 +28,13 @@ const KEPT: &str = "SELECT 1 FROM lock WHERE name = ?1";
 pub(in crate::node) fn forget(
     index: usize,
     url: &str,
-    setting: &Setting,
+    context: &NodeContext,
     names: &Arc<[Name]>,
 ) -> Result<BoxFuture<'static, Kept>, Error> {
     let address = Address::parse(index, url)?;
-    let (setting, names) = (setting.clone(), Arc::clone(names));
+    let (context, names) = (context.clone(), Arc::clone(names));
     Ok(Box::pin(async move {
-        let kept = forget_at(&address, &setting, &names).await;
+        let kept = forget_at(&address, &context, &names).await;
         (address.label, kept)
     }))
 }
@@ -42,30 +42,30 @@ pub(in crate::node) fn forget(
 /// The same, tried again while other processes write.
 pub(super) async fn forget_at(
     address: &Address,
-    setting: &Setting,
+    context: &NodeContext,
     names: &[Name],
 ) -> Result<i64, Failure> {
-    let (start, limit) = (setting.runtime.now(), setting.settings.connect_limit);
+    let (start, limit) = (context.runtime.now(), context.settings.connect_limit);
     loop {
-        match forget_all(address, setting, names) {
+        match forget_all(address, context, names) {
             Ok(kept) => return Ok(kept),
             Err(Trouble::Failed(failure)) => return Err(failure),
             Err(Trouble::Busy | Trouble::Closed) => {}
         }
-        if setting.runtime.now().since(start) >= limit {
+        if context.runtime.now().since(start) >= limit {
             return Err(busy(limit));
         }
-        setting.runtime.sleep(PAUSE).await;
+        context.runtime.sleep(PAUSE).await;
     }
 }
 
 /// Returns how many are held or wanted, and were not changed.
-fn forget_all(address: &Address, setting: &Setting, names: &[Name]) -> Result<i64, Trouble> {
+fn forget_all(address: &Address, context: &NodeContext, names: &[Name]) -> Result<i64, Trouble> {
     // A claim of its own: the file may be in use by a node of this process.
-    let setting = Setting { servers: Arc::default(), ..setting.clone() };
-    let file = OpenFile::open(address, &setting)?;
+    let context = NodeContext { servers: Arc::default(), ..context.clone() };
+    let file = OpenFile::open(address, &context)?;
     let all = Transaction::new_unchecked(&file.connection, TransactionBehavior::Immediate)?;
-    let now = nanos(setting.runtime.now());
+    let now = nanos(context.runtime.now());
     let mut kept = 0;
     for name in names {
         let mut forget = all.prepare_cached(FORGET)?;

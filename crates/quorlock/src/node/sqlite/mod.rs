@@ -2,9 +2,9 @@
 //! server.
 //!
 //! ```text
-//!   callers ── submit ──▶ desk: the open file, one thread at a time; answers after the commit
+//!   callers ── submit ──▶ executor: the open file, one thread at a time; answers after the commit
 //!                 │        ▲ │
-//!                 │ if it  │ └── word ──▶ the desk of the next holder, in whatever process
+//!                 │ if it  │ └── message ──▶ the executor of the next holder, in whatever process
 //!                 │ is     │
 //!                 │ taken  │
 //!                 ▼        │
@@ -42,7 +42,7 @@
 //!
 //! # Who serves a call
 //!
-//! The caller's own thread, if nobody else of this process is at the desk, all calls before it have
+//! The caller's own thread, if no other thread of this process serves calls, all calls before it have
 //! run, and no other process writes at this moment. That takes some 20 µs, most of them in the
 //! kernel, and does not wait for its turn: not for another thread, not for another process, not for
 //! the disk. What can still hold it up is the kernel, when it has too much to write out, and SQLite
@@ -53,7 +53,7 @@
 //! # Waiting
 //!
 //! A release finds the queue of the lock in the file, and writes the record of the first in it who is
-//! still there, in the same transaction. Then it sends him word: `wake` has the ways and the means.
+//! still there, in the same transaction. Then it sends it a message: `wake` has the ways and the means.
 //! Nobody polls. Word can only get lost with the process that was to send it, killed between the
 //! commit and the word; then the new holder finds out when the record that he waits for would have
 //! ended. A process that was killed while it waited is passed over at once.
@@ -68,9 +68,9 @@
 //!
 //! Files: `address` reads the URL and knows the default file, `place` knows who may write where it lies,
 //! `connect` opens it and refuses what would not keep a lock, `boot` is what it knows of itself,
-//! `identity` notices when it is removed or replaced, `desk` serves calls, `worker` is the thread, `watch` looks after
+//! `identity` notices when it is removed or replaced, `executor` serves calls, `worker` is the thread, `watch` looks after
 //! the calls meanwhile, `verbs` and `queue` are the SQL, `notes` what holders say of themselves,
-//! `sweep` removes what nobody comes back for, `wake` brings word to other processes, `error` gives
+//! `sweep` removes what nobody comes back for, `wake` brings grant messages to other processes, `error` gives
 //! remedies, `examine` tells what the file is, `forget` clears names away.
 
 #[cfg(not(target_os = "linux"))]
@@ -79,9 +79,9 @@ compile_error!("the feature sqlite needs Linux, for its boot id; use a Redis nod
 mod address;
 mod boot;
 mod connect;
-mod desk;
 mod error;
 mod examine;
+mod executor;
 mod forget;
 mod identity;
 mod notes;
@@ -99,25 +99,30 @@ use std::thread;
 
 use tokio::sync::watch::Receiver;
 
-use super::kinds::Kind;
-use super::{Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Login, Node, Setting};
+use super::kinds::{Kind, KindTerms};
+use super::{Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Login, Node, NodeContext};
 use crate::Error;
-use crate::init::Look;
+use crate::admin::init::Look;
 use crate::runtime::BoxFuture;
 use address::Address;
-pub use address::default_url;
-use desk::Desk;
+use executor::Executor;
 use watch::Watch;
 use worker::{Readiness, Worker};
 
 /// SQLite files.
 pub(super) const KIND: Kind = Kind {
     schemes: &[("sqlite", Login::Nowhere)],
+    bare_scheme: true,
     looks_like: "sqlite:PATH",
+    forms: "sqlite:PATH",
     // A file does not forget: what is written there is there, or the file is not.
     has_markers: false,
+    is_local: true,
+    default_url: Some(address::default_url),
+    resolve: |_, _, _| Ok(()),
+    terms: |_| KindTerms::default(),
     member: label,
-    open: |index, url, setting| Ok(Arc::new(SqliteNode::new(index, url, setting)?)),
+    open: |index, url, context| Ok(Arc::new(SqliteNode::new(index, url, context)?)),
     examine: examine::examine,
     init: |index, url, _| {
         let label = label(index, url)?;
@@ -141,19 +146,19 @@ fn label(index: usize, url: &str) -> Result<String, Error> {
 pub(crate) struct SqliteNode {
     label: String,
     calls: Sender<Call>,
-    desk: Arc<Desk>,
+    executor: Arc<Executor>,
     watch: Arc<Watch>,
     readiness: Receiver<Readiness>,
 }
 
 impl SqliteNode {
     /// The file behind `url`. It is opened at once, in the background.
-    pub(crate) fn new(index: usize, url: &str, setting: &Setting) -> Result<Self, Error> {
+    pub(crate) fn new(index: usize, url: &str, context: &NodeContext) -> Result<Self, Error> {
         let address = Address::parse(index, url)?;
         let label = address.label.clone();
-        let watch = Arc::new(Watch::new(setting));
-        let desk = Desk::new(&setting.runtime, setting.client);
-        let (calls, worker, readiness) = Worker::new(address, setting, &desk, &watch);
+        let watch = Arc::new(Watch::new(context));
+        let executor = Executor::new(&context.runtime, context.client);
+        let (calls, worker, readiness) = Worker::new(address, context, &executor, &watch);
         // Nobody joins the thread: the last to let go of a node may be the thread itself, with the
         // call that it has just answered. It ends by itself when the channel is closed and empty.
         let started = thread::Builder::new().name("quorlock-sqlite".into()).spawn(|| worker.run());
@@ -162,8 +167,8 @@ impl SqliteNode {
             let failure = Failure::new(FailureKind::Unreachable, text);
             return Err(Error::Node { node: label, failure });
         }
-        setting.runtime.spawn(Box::pin(Arc::clone(&watch).run()));
-        Ok(Self { label, calls, desk, watch, readiness })
+        context.runtime.spawn(Box::pin(Arc::clone(&watch).run()));
+        Ok(Self { label, calls, executor, watch, readiness })
     }
 }
 
@@ -188,13 +193,13 @@ impl Node for SqliteNode {
     }
 
     fn submit(&self, call: Call) {
-        if let Err(call) = self.desk.serve_at_once(call, || self.watch.is_idle()) {
+        if let Err(call) = self.executor.serve_at_once(call, || self.watch.is_idle()) {
             self.watch.submit(call, &self.calls);
         }
     }
 
     fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
-        self.desk.listen(client, node, inbox);
+        self.executor.listen(client, node, inbox);
     }
 }
 

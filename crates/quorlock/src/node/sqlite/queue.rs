@@ -56,9 +56,9 @@ struct Standing {
     secret: Secret,
 }
 
-/// Word of a grant, to be sent after the commit.
+/// The message of a grant, to be sent after the commit.
 #[derive(Debug)]
-pub(super) struct Word {
+pub(super) struct GrantMessage {
     pub(super) peer: Peer,
     pub(super) waiter: u64,
     pub(super) name: Vec<u8>,
@@ -68,9 +68,9 @@ pub(super) struct Word {
 /// What one transaction does to queues.
 pub(super) struct Queue<'a> {
     pub(super) tickets: &'a mut Tickets,
-    /// Whether word of grants to this client will come. It is found out when it is needed.
+    /// Whether grant messages to this client will come. It is found out when it is needed.
     pub(super) told: &'a mut dyn FnMut(&mut Verbs<'_>) -> bool,
-    pub(super) words: &'a mut Vec<Word>,
+    pub(super) messages: &'a mut Vec<GrantMessage>,
 }
 
 /// Whose turn it is.
@@ -233,7 +233,7 @@ impl Queue<'_> {
                 return Ok(Turn::Nobody);
             };
             let is_me = me.is_some_and(|me| place.token == *me.text());
-            let peer = if is_me { None } else { verbs.switchboard.call(place.client).transpose() };
+            let peer = if is_me { None } else { verbs.sockets.call(place.client).transpose() };
             if let Some(Err(error)) = peer {
                 // Whoever can tell nobody must not empty the queue by passing everybody over.
                 tracing::warn!("waiters cannot be told of a lock that is free: {error}");
@@ -256,7 +256,7 @@ impl Queue<'_> {
                     continue;
                 }
                 let (name, Place { token, waiter, .. }) = (name.to_vec(), place);
-                self.words.push(Word { peer, waiter, name, token });
+                self.messages.push(GrantMessage { peer, waiter, name, token });
                 return Ok(Turn::Another);
             }
         }
@@ -268,7 +268,7 @@ impl Tickets {
         self.0.is_empty()
     }
 
-    /// What a look into the file says about a waiter that word has come for.
+    /// What a look into the file says about a waiter that a message has come for.
     pub(super) fn look(
         &mut self,
         verbs: &Verbs<'_>,

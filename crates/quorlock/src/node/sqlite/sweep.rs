@@ -30,7 +30,7 @@ const REMOVE_TICKET: &str = "DELETE FROM ticket WHERE name = ?1 AND number = ?2 
 
 /// Where the walk through the file goes on.
 #[derive(Debug, Default)]
-pub(super) struct Broom {
+pub(super) struct Sweeper {
     /// How many locks may be granted before the next stretch. The first one is due at once: many
     /// processes take a single lock.
     rest: usize,
@@ -39,7 +39,7 @@ pub(super) struct Broom {
     tickets_from: Vec<u8>,
 }
 
-impl Broom {
+impl Sweeper {
     /// Counts grants, and sweeps if it is time. `near` is the name of one of them.
     pub(super) fn after(
         &mut self,
@@ -96,7 +96,7 @@ impl Broom {
         let rows = some.query_map(params![self.tickets_from, count(TICKETS)], row)?;
         let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
         for (name, number, token, client) in &rows {
-            if matches!(verbs.switchboard.call(*client), Ok(None)) {
+            if matches!(verbs.sockets.call(*client), Ok(None)) {
                 verbs.execute(REMOVE_TICKET, params![name, number, token])?;
             }
         }

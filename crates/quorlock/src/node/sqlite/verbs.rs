@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::boot::Mark;
 use super::notes;
 use super::queue::{self, Queue};
-use super::wake::Switchboard;
+use super::wake::SocketDir;
 use crate::name::Name;
 use crate::node::participants::{Left, Participants};
 use crate::node::{
@@ -98,7 +98,7 @@ pub(super) struct Verbs<'a> {
     pub(super) now: Moment,
     /// Who asks, for whom it may be known that he will be told.
     pub(super) me: ClientId,
-    pub(super) switchboard: &'a mut Switchboard,
+    pub(super) sockets: &'a mut SocketDir,
     /// Goes ahead of the numbers that are given out.
     pub(super) mark: &'a Mark,
 }

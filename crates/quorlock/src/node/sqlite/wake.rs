@@ -35,15 +35,15 @@ const CHOICE: usize = 4_096;
 
 /// The directory of the sockets.
 #[derive(Debug)]
-pub(super) struct Switchboard {
+pub(super) struct SocketDir {
     path: PathBuf,
     /// The way to the sockets: a path to one may be longer than the name of a socket can be.
     directory: Option<OwnedFd>,
 }
 
-/// Where word for this client arrives. Nobody finds it any more when it is dropped.
+/// Where grant messages for this client arrive. Nobody finds it any more when it is dropped.
 #[derive(Debug)]
-pub(super) struct Ear {
+pub(super) struct GrantSocket {
     client: ClientId,
     socket: UnixDatagram,
     directory: OwnedFd,
@@ -55,7 +55,7 @@ pub(super) struct Ear {
 #[derive(Debug)]
 pub(super) struct Peer(UnixDatagram);
 
-impl Switchboard {
+impl SocketDir {
     pub(super) fn beside(file: &Path) -> Self {
         let mut path = file.as_os_str().to_owned();
         path.push(WAKE);
@@ -86,7 +86,7 @@ impl Switchboard {
         &mut self,
         client: ClientId,
         file: &Path,
-    ) -> io::Result<(Ear, oneshot::Receiver<()>)> {
+    ) -> io::Result<(GrantSocket, oneshot::Receiver<()>)> {
         make(&self.path, file)?;
         let directory = open(&self.path)?;
         self.directory = Some(directory.try_clone()?);
@@ -94,22 +94,22 @@ impl Switchboard {
         let socket = UnixDatagram::bind(path(&directory, &client.to_string()))?;
         socket.set_nonblocking(true)?;
         let (listening, ended) = oneshot::channel();
-        let ear = Ear { client, socket, directory, _listening: listening };
+        let grant_socket = GrantSocket { client, socket, directory, _listening: listening };
         // Whoever may open the file may call: the mask of this process is nobody else's business.
         let name = client.to_string();
-        fs::set_permissions(path(&ear.directory, &name), Permissions::from_mode(0o666))?;
-        Ok((ear, ended))
+        fs::set_permissions(path(&grant_socket.directory, &name), Permissions::from_mode(0o666))?;
+        Ok((grant_socket, ended))
     }
 }
 
-impl Ear {
+impl GrantSocket {
     /// Whether others can call this client.
-    pub(super) fn can_be_called(&self, switchboard: &mut Switchboard) -> bool {
-        matches!(switchboard.call(self.client), Ok(Some(_)))
+    pub(super) fn can_be_called(&self, sockets: &mut SocketDir) -> bool {
+        matches!(sockets.call(self.client), Ok(Some(_)))
     }
 
-    /// The numbers of waiters that word has come for, until there is none left.
-    pub(super) fn words(&self) -> impl Iterator<Item = u64> {
+    /// The numbers of waiters that a message has come for, until there is none left.
+    pub(super) fn messages(&self) -> impl Iterator<Item = u64> {
         std::iter::from_fn(|| {
             let mut number = [0; 8];
             loop {
@@ -128,7 +128,7 @@ impl Ear {
     }
 }
 
-impl Drop for Ear {
+impl Drop for GrantSocket {
     fn drop(&mut self) {
         // The task that waits for it may have it a little longer: nobody is to be heard by that.
         let _closed = self.socket.shutdown(Shutdown::Both);
@@ -137,7 +137,7 @@ impl Drop for Ear {
 }
 
 impl Peer {
-    /// Sends word. Returns whether it is on its way, or needs none: whoever has so much unread that
+    /// Sends a message. Returns whether it is on its way, or needs none: whoever has so much unread that
     /// nothing more fits in will look at all of his tickets.
     pub(super) fn tell(&self, waiter: u64) -> bool {
         loop {
@@ -267,8 +267,8 @@ fn sweep(directory: &OwnedFd, ClientId(start): ClientId) {
 mod tests {
     use super::*;
 
-    fn ear(switchboard: &mut Switchboard, client: u64, file: &Path) -> Ear {
-        switchboard.listen(ClientId(client), file).unwrap().0
+    fn grant_socket(sockets: &mut SocketDir, client: u64, file: &Path) -> GrantSocket {
+        sockets.listen(ClientId(client), file).unwrap().0
     }
 
     fn place() -> (tempfile::TempDir, PathBuf) {
@@ -285,13 +285,13 @@ mod tests {
     #[test]
     fn word_reaches_whoever_it_is_for_and_nobody_else() {
         let (_directory, file) = place();
-        let (mut here, mut there) = (Switchboard::beside(&file), Switchboard::beside(&file));
-        let ears = [ear(&mut here, 1, &file), ear(&mut here, 2, &file)];
+        let (mut here, mut there) = (SocketDir::beside(&file), SocketDir::beside(&file));
+        let grant_sockets = [grant_socket(&mut here, 1, &file), grant_socket(&mut here, 2, &file)];
         for waiter in [7, u64::MAX] {
             assert!(there.call(ClientId(2)).unwrap().unwrap().tell(waiter));
         }
-        assert_eq!(ears[0].words().collect::<Vec<_>>(), []);
-        assert_eq!(ears[1].words().collect::<Vec<_>>(), [7, u64::MAX]);
+        assert_eq!(grant_sockets[0].messages().collect::<Vec<_>>(), []);
+        assert_eq!(grant_sockets[1].messages().collect::<Vec<_>>(), [7, u64::MAX]);
         let mode = fs::metadata(&here.path).unwrap().mode() & 0o777;
         assert_eq!(mode, 0o700, "for those who may write to the file, not {mode:o}");
     }
@@ -299,39 +299,39 @@ mod tests {
     #[test]
     fn whoever_is_gone_cannot_be_called() {
         let (_directory, file) = place();
-        let mut switchboard = Switchboard::beside(&file);
-        assert!(switchboard.call(ClientId(1)).unwrap().is_none(), "there is not even a directory");
-        let first = ear(&mut switchboard, 1, &file);
-        assert!(first.can_be_called(&mut switchboard));
-        let peer = switchboard.call(ClientId(1)).unwrap().unwrap();
+        let mut sockets = SocketDir::beside(&file);
+        assert!(sockets.call(ClientId(1)).unwrap().is_none(), "there is not even a directory");
+        let first = grant_socket(&mut sockets, 1, &file);
+        assert!(first.can_be_called(&mut sockets));
+        let peer = sockets.call(ClientId(1)).unwrap().unwrap();
         drop(first);
-        assert!(switchboard.call(ClientId(1)).unwrap().is_none());
-        assert!(!peer.tell(1), "it went between the call and the word");
+        assert!(sockets.call(ClientId(1)).unwrap().is_none());
+        assert!(!peer.tell(1), "it went between the call and the message");
     }
 
     #[test]
-    fn a_full_socket_needs_no_more_words() {
+    fn a_full_socket_needs_no_more_messages() {
         let (_directory, file) = place();
-        let mut switchboard = Switchboard::beside(&file);
-        let ear = ear(&mut switchboard, 1, &file);
-        let peer = switchboard.call(ClientId(1)).unwrap().unwrap();
+        let mut sockets = SocketDir::beside(&file);
+        let grant_socket = grant_socket(&mut sockets, 1, &file);
+        let peer = sockets.call(ClientId(1)).unwrap().unwrap();
         for waiter in 0..10_000 {
             assert!(peer.tell(waiter));
         }
-        assert!(ear.words().count() >= super::super::desk::MAY_BE_FULL);
+        assert!(grant_socket.messages().count() >= super::super::executor::MAY_BE_FULL);
     }
 
     #[test]
     fn sockets_of_the_dead_are_removed_and_those_of_the_living_are_not() {
         let (_directory, file) = place();
-        let mut switchboard = Switchboard::beside(&file);
-        let living = ear(&mut switchboard, 1, &file);
+        let mut sockets = SocketDir::beside(&file);
+        let living = grant_socket(&mut sockets, 1, &file);
         // Closed without being removed, as after a kill.
         let dead = path(&living.directory, &ClientId(2).to_string());
         drop(UnixDatagram::bind(dead).unwrap());
-        fs::write(switchboard.path.join("foreign"), "").unwrap();
-        let _next = ear(&mut switchboard, 3, &file);
-        let mut left: Vec<_> = fs::read_dir(&switchboard.path)
+        fs::write(sockets.path.join("foreign"), "").unwrap();
+        let _next = grant_socket(&mut sockets, 3, &file);
+        let mut left: Vec<_> = fs::read_dir(&sockets.path)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
@@ -343,14 +343,14 @@ mod tests {
     #[test]
     fn no_sockets_of_the_dead_pile_up_behind_those_of_the_living() {
         let (_directory, file) = place();
-        let mut switchboard = Switchboard::beside(&file);
+        let mut sockets = SocketDir::beside(&file);
         let _living: Vec<_> =
-            (0..100).map(|number| ear(&mut switchboard, number << 56, &file)).collect();
-        let directory = open(&switchboard.path).unwrap();
+            (0..100).map(|number| grant_socket(&mut sockets, number << 56, &file)).collect();
+        let directory = open(&sockets.path).unwrap();
         for number in 1_000..1_200 {
             drop(UnixDatagram::bind(path(&directory, &ClientId(number).to_string())).unwrap());
         }
-        let count = || fs::read_dir(&switchboard.path).unwrap().count();
+        let count = || fs::read_dir(&sockets.path).unwrap().count();
         let mut random = 1_u64;
         for _ in 0..1_000 {
             let before = count();
@@ -377,13 +377,13 @@ mod tests {
     #[test]
     fn a_socket_that_was_removed_is_noticed() {
         let (_directory, file) = place();
-        let mut switchboard = Switchboard::beside(&file);
-        let ear = ear(&mut switchboard, 1, &file);
-        fs::remove_dir_all(&switchboard.path).unwrap();
-        assert!(!ear.can_be_called(&mut switchboard));
-        let mut other = Switchboard::beside(&file);
-        let again = self::ear(&mut other, 2, &file);
-        assert!(switchboard.call(ClientId(2)).unwrap().is_some(), "its directory is a new one");
+        let mut sockets = SocketDir::beside(&file);
+        let grant_socket = grant_socket(&mut sockets, 1, &file);
+        fs::remove_dir_all(&sockets.path).unwrap();
+        assert!(!grant_socket.can_be_called(&mut sockets));
+        let mut other = SocketDir::beside(&file);
+        let again = self::grant_socket(&mut other, 2, &file);
+        assert!(sockets.call(ClientId(2)).unwrap().is_some(), "its directory is a new one");
         drop(again);
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::locked::locked;
-use crate::node::{Answer, Call, Failure, FailureKind, Lateness, Setting};
+use crate::node::{Answer, Call, Failure, FailureKind, Lateness, NodeContext};
 use crate::runtime::{Moment, Runtime};
 
 /// The worker gets so much longer than the limit of a call, since it knows better what is wrong.
@@ -48,10 +48,10 @@ struct Waiting {
 }
 
 impl Watch {
-    pub(super) fn new(setting: &Setting) -> Self {
+    pub(super) fn new(context: &NodeContext) -> Self {
         Self {
-            runtime: Arc::clone(&setting.runtime),
-            patience: setting.settings.node_limit + GRACE,
+            runtime: Arc::clone(&context.runtime),
+            patience: context.settings.node_limit + GRACE,
             state: Mutex::default(),
             changed: Notify::new(),
         }
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
     use crate::name::Name;
-    use crate::node::{ClientId, Request, Round, Verb};
+    use crate::node::{ClientId, NodeOptions, Request, Round, Verb};
     use crate::runtime::TokioRuntime;
     use crate::settings::Settings;
     use crate::token::Token;
@@ -209,8 +209,16 @@ mod tests {
             let settings = Settings { node_limit: Duration::from_millis(1), ..Settings::default() };
             let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
             let client = ClientId::random(&*runtime);
-            let setting = Setting::new(&[""; 0], &[], &settings, &runtime, client).unwrap();
-            let watch = Arc::new(Watch::new(&setting));
+            let context = NodeContext::new(
+                &[""; 0],
+                &[],
+                &settings,
+                &NodeOptions::default(),
+                &runtime,
+                client,
+            )
+            .unwrap();
+            let watch = Arc::new(Watch::new(&context));
             tokio::spawn(Arc::clone(&watch).run());
             let (worker, queue) = mpsc::channel();
             let (hear, heard) = unbounded_channel();

@@ -10,10 +10,10 @@ use tokio::sync::watch;
 
 use super::address::Address;
 use super::connect::OpenFile;
-use super::desk::Desk;
 use super::error::{Trouble, busy};
+use super::executor::Executor;
 use super::watch::Watch;
-use crate::node::{Answer, Call, Failure, Setting};
+use crate::node::{Answer, Call, Failure, NodeContext};
 use crate::runtime::Moment;
 
 /// How the latest attempt to open the file ended; `None` if the first one goes on.
@@ -33,9 +33,9 @@ const LATE_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Worker {
     address: Address,
-    setting: Setting,
+    context: NodeContext,
     calls: Receiver<Call>,
-    desk: Arc<Desk>,
+    executor: Arc<Executor>,
     watch: Arc<Watch>,
     readiness: watch::Sender<Readiness>,
     /// Calls that are not answered, in order. They all go into the next transaction.
@@ -51,17 +51,17 @@ impl Worker {
     /// A worker, with where to put calls and where to see whether the file can be used.
     pub(super) fn new(
         address: Address,
-        setting: &Setting,
-        desk: &Arc<Desk>,
+        context: &NodeContext,
+        executor: &Arc<Executor>,
         watch: &Arc<Watch>,
     ) -> (Sender<Call>, Self, watch::Receiver<Readiness>) {
         let (sender, calls) = mpsc::channel();
         let (readiness, receiver) = watch::channel(None);
         let worker = Self {
             address,
-            setting: setting.clone(),
+            context: context.clone(),
             calls,
-            desk: Arc::clone(desk),
+            executor: Arc::clone(executor),
             watch: Arc::clone(watch),
             readiness,
             pending: VecDeque::new(),
@@ -76,7 +76,7 @@ impl Worker {
     ///
     /// A file that cannot be opened is tried again with the next call.
     pub(super) fn run(mut self) {
-        let patience = self.now().after(self.setting.settings.connect_limit / 2);
+        let patience = self.now().after(self.context.settings.connect_limit / 2);
         loop {
             match self.serve() {
                 Ok(answers) => self.answer(answers),
@@ -90,7 +90,7 @@ impl Worker {
                 Err(Trouble::Busy) => {
                     self.wait_longer();
                     if self.readiness.borrow().is_none() && self.now() > patience {
-                        self.report(Err(busy(self.setting.settings.connect_limit / 2)));
+                        self.report(Err(busy(self.context.settings.connect_limit / 2)));
                     }
                 }
                 Err(Trouble::Failed(why)) => {
@@ -103,16 +103,16 @@ impl Worker {
                 break;
             }
         }
-        self.desk.close();
+        self.executor.close();
     }
 
     fn serve(&mut self) -> Result<Vec<Answer>, Trouble> {
-        if !self.desk.is_open() {
-            Desk::close_all_moved();
-            self.desk.open(OpenFile::open(&self.address, &self.setting)?);
+        if !self.executor.is_open() {
+            Executor::close_all_moved();
+            self.executor.open(OpenFile::open(&self.address, &self.context)?);
             self.report(Ok(()));
         }
-        if self.pending.is_empty() { Ok(Vec::new()) } else { self.desk.serve(&self.pending) }
+        if self.pending.is_empty() { Ok(Vec::new()) } else { self.executor.serve(&self.pending) }
     }
 
     /// Waits for calls if none are pending, else for the end of the pause, or calls if they come
@@ -153,7 +153,7 @@ impl Worker {
     /// The file was busy: gives up on the calls that have waited as long as they may.
     fn wait_longer(&mut self) {
         self.pause = (2 * self.pause).min(LONGEST_PAUSE);
-        let (now, limit) = (self.now(), self.setting.settings.node_limit);
+        let (now, limit) = (self.now(), self.context.settings.node_limit);
         let fresh = self.pending.iter().skip(self.late);
         let expired = fresh.take_while(|call| call.request().sent.after(limit) <= now).count();
         self.give_up(self.late + expired, &busy(limit));
@@ -198,6 +198,6 @@ impl Worker {
     }
 
     fn now(&self) -> Moment {
-        self.setting.runtime.now()
+        self.context.runtime.now()
     }
 }

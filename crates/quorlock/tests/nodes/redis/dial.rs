@@ -4,7 +4,7 @@ use quorlock::{Dialect, Error};
 use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually};
 
 use super::queue::{client, is_passed_on};
-use super::{DIALECTS, calls, exists, info, patient, trouble, works};
+use super::{DIALECTS, calls, exists, info, options, patient, trouble, works};
 
 #[tokio::test]
 async fn a_server_behind_a_unix_socket_is_a_node() {
@@ -72,7 +72,7 @@ async fn a_password_may_have_any_characters() {
 
 /// Reads the rights out of the remedy, and gives them and no others.
 async fn follow_the_remedy(server: &RedisServer, dialect: Dialect) {
-    let patient = || patient().dialect(dialect).trust_new_nodes(true);
+    let patient = || patient().redis(options().dialect(dialect).trust_new_nodes(true));
     let acl = |rule: &str| server.command(&["ACL", "SETUSER", "alice", rule]);
     for rule in ["on", ">wonderland", "~works*", "~looked*"] {
         assert_eq!(acl(rule), Reply::Simple("OK".into()));
@@ -144,7 +144,8 @@ async fn locks_lie_in_the_database_of_the_url() {
 #[tokio::test]
 async fn a_prefix_stands_before_every_name() {
     let server = RedisServer::start();
-    let locker = patient().nodes([server.url()]).prefix("locks:").connect().await.expect("one");
+    let builder = patient().redis(options().prefix("locks:"));
+    let locker = builder.nodes([server.url()]).connect().await.expect("one");
     let guard = locker.try_lock("mine").await.expect("free");
     assert!(exists(&server, "locks:mine") && !exists(&server, "mine"));
     guard.extend().await.expect("extended");

@@ -19,8 +19,11 @@ const TTL: Duration = Duration::from_secs(600);
 const NAME: &str = "forged";
 
 async fn locker(servers: &[RedisServer], dialect: Dialect) -> Locker {
-    let builder = Locker::builder().dialect(dialect).max_ttl(TTL).ttl(TTL).trust_new_nodes(true);
-    let builder = builder.clock_window(Duration::from_millis(100), Duration::from_secs(5));
+    let options = quorlock::RedisOptions::default()
+        .dialect(dialect)
+        .trust_new_nodes(true)
+        .clock_window(Duration::from_millis(100), Duration::from_secs(5));
+    let builder = Locker::builder().redis(options).max_ttl(TTL).ttl(TTL);
     let builder = builder.node_limit(Duration::from_secs(2)).connect_limit(DEADLINE);
     let locker = builder.nodes(servers.iter().map(RedisServer::url)).connect().await;
     let locker = locker.expect("a locker");

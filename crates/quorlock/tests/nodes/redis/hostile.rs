@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use quorlock::examine::Fact;
+use quorlock::admin::examine::Fact;
 use quorlock::{Builder, Error, Locker};
 use quorlock_testkit::{Conversation, DEADLINE, HostileServer, eventually_async as eventually};
 use tokio::task::JoinSet;
@@ -253,10 +253,11 @@ fn a_greeting_without_end_has_a_time_limit() {
         let error = builder.nodes([server.url()]).connect().await.expect_err("no greeting");
         assert!(error.to_string().contains("300ms"), "{error}");
         let builder = endless().connect_limit(Duration::from_millis(300));
-        let checkup = builder.nodes([server.url()]).examine("x").await.expect("a look at it");
+        let checkup =
+            builder.nodes([server.url()]).admin().examine("x").await.expect("a look at it");
         assert!(!checkup.nodes[0].usable, "{checkup:?}");
         let builder = endless().connect_limit(Duration::from_millis(300));
-        let answers = builder.nodes([server.url()]).forget(["x"]).await.expect("an answer");
+        let answers = builder.nodes([server.url()]).admin().forget(["x"]).await.expect("an answer");
         assert!(answers.to_string().contains("no answer within"), "{answers}");
     });
 }
@@ -387,7 +388,7 @@ fn boastful() -> HostileServer {
 #[tokio::test]
 async fn what_a_server_says_of_itself_is_escaped_and_cut() {
     let (logs, server) = (Logs::new(), boastful());
-    let checkup = endless().nodes([server.url()]).examine("x").await.expect("a look at it");
+    let checkup = endless().nodes([server.url()]).admin().examine("x").await.expect("a look at it");
     let node = &checkup.nodes[0];
     assert!(node.fact("maxmemory_policy").is_some() && node.fact("save").is_some(), "{node:?}");
     for (_, fact) in &node.facts {
@@ -494,7 +495,11 @@ async fn one_bad_connection(bytes: Vec<u8>, greets: bool, piece: usize) {
             }
         }
     });
-    let builder = || Locker::builder().dialect(quorlock::Dialect::Redlock).fences(false);
+    let builder = || {
+        Locker::builder()
+            .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
+            .fences(false)
+    };
     let builder = || builder().nodes([server.url()]).ttl(Duration::from_secs(20));
     let connecting = async || loop {
         // A greeting that fails may be the first one.

@@ -12,8 +12,11 @@ use tokio::task::JoinSet;
 const TTL: Duration = Duration::from_secs(600);
 
 async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
-    let builder =
-        Locker::builder().dialect(quorlock::Dialect::Redlock).max_ttl(TTL).ttl(TTL).nodes(urls);
+    let builder = Locker::builder()
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
+        .max_ttl(TTL)
+        .ttl(TTL)
+        .nodes(urls);
     builder.node_limit(Duration::from_secs(2)).connect().await.expect("a locker")
 }
 

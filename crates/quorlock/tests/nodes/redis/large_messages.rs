@@ -2,7 +2,7 @@
 
 use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
 
-use super::{DIALECTS, connections, patient};
+use super::{DIALECTS, connections, options, patient};
 
 /// The channels that somebody listens to.
 fn channels(server: &RedisServer) -> Vec<String> {
@@ -19,7 +19,7 @@ fn channels(server: &RedisServer) -> Vec<String> {
 /// Whoever may publish sends a holder a message of that many bytes; its connection stays.
 async fn a_holder_stays_connected(server: &RedisServer, url: &str, bytes: usize) {
     for dialect in DIALECTS {
-        let builder = patient().dialect(dialect).trust_new_nodes(true);
+        let builder = patient().redis(options().dialect(dialect).trust_new_nodes(true));
         let locker = builder.nodes([url]).connect().await.expect("a locker");
         let guard = locker.try_lock(format!("held/{dialect:?}")).await.expect("free");
         let before = connections(server);

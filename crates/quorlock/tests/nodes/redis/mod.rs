@@ -21,7 +21,7 @@ mod verbs;
 
 use std::time::Duration;
 
-use quorlock::{Builder, Dialect, Locker};
+use quorlock::{Builder, Dialect, Locker, RedisOptions};
 use quorlock_testkit::{DEADLINE, RedisServer, Reply};
 
 const DIALECTS: [Dialect; 2] = [Dialect::Strict, Dialect::Redlock];
@@ -29,17 +29,22 @@ const DIALECTS: [Dialect; 2] = [Dialect::Strict, Dialect::Redlock];
 /// Time limits that no machine is too slow for.
 fn patient() -> Builder {
     Locker::builder()
-        .dialect(Dialect::Redlock)
+        .redis(options())
         .ttl(Duration::from_secs(20))
         .node_limit(Duration::from_secs(2))
-        .clock_window(Duration::from_millis(100), Duration::from_secs(5))
         .connect_limit(DEADLINE)
+}
+
+/// In the `redlock` dialect, and however slow the machine is in the other.
+fn options() -> RedisOptions {
+    let options = RedisOptions::default().dialect(Dialect::Redlock);
+    options.clock_window(Duration::from_millis(100), Duration::from_secs(5))
 }
 
 /// A server that is silent for 500 ms is given up, but no lock runs out while a test waits.
 fn hasty() -> Builder {
     Locker::builder()
-        .dialect(Dialect::Redlock)
+        .redis(RedisOptions::default().dialect(Dialect::Redlock))
         .ttl(Duration::from_secs(30))
         .node_limit(Duration::from_millis(50))
         .connect_limit(Duration::from_secs(2))

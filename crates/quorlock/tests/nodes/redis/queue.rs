@@ -9,7 +9,7 @@ use std::time::Duration;
 use quorlock::node::TicketNumber::{Agreed, New};
 use quorlock::node::{self, Answer, ClientId, FailureKind, Secret};
 use quorlock::runtime::{Moment, Runtime, TokioRuntime};
-use quorlock::{Dialect, Locker, Settings};
+use quorlock::{Dialect, Locker, RedisOptions, Settings};
 use quorlock_testkit::conformance::{Client, Waiter, Word, owner};
 use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually_async as eventually};
 
@@ -27,16 +27,21 @@ pub(crate) async fn client(url: &str, dialect: Dialect) -> Client {
     client
 }
 
+fn options(dialect: Dialect, prefix: &str) -> RedisOptions {
+    let mut options = RedisOptions::default().dialect(dialect).prefix(prefix);
+    options.clock_ahead = AHEAD;
+    options
+}
+
 /// Every server is new, and is said to be, by a user who may do so.
 async fn mark(url: &str, dialect: Dialect, prefix: &str) {
     let url = match url.rsplit_once('@') {
         Some((_, at)) => format!("redis://{at}"),
         None => url.to_owned(),
     };
-    let builder = Locker::builder().nodes([url]).dialect(dialect);
-    let builder = builder.prefix(prefix).connect_limit(DEADLINE).node_limit(Duration::from_secs(2));
-    let builder = builder.clock_window(Settings::default().clock_behind, AHEAD);
-    builder.init(true).await.expect("good settings");
+    let builder = Locker::builder().nodes([url]).redis(options(dialect, prefix));
+    let builder = builder.connect_limit(DEADLINE).node_limit(Duration::from_secs(2));
+    builder.admin().init(true).await.expect("good settings");
 }
 
 /// However slow the machine is.
@@ -48,9 +53,8 @@ fn unconnected(url: &str, dialect: Dialect, prefix: &str) -> (ClientId, Client) 
     let mut settings = Settings::default();
     settings.connect_limit = DEADLINE;
     settings.node_limit = Duration::from_secs(2);
-    settings.prefix = prefix.as_bytes().to_vec();
-    (settings.dialect, settings.clock_ahead) = (dialect, AHEAD);
-    let node = node::open([url], &settings, &runtime, id).expect("a good URL").remove(0);
+    let options = options(dialect, prefix).into();
+    let node = node::open([url], &settings, &options, &runtime, id).expect("a good URL").remove(0);
     (id, Client::with(id, node))
 }
 

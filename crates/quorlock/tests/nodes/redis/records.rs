@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use quorlock::node::FailureKind;
-use quorlock::{Builder, Dialect, Error, Guard, Locker};
+use quorlock::{Builder, Dialect, Error, Guard, Locker, RedisOptions};
 use quorlock_testkit::{DEADLINE, RedisServer, Reply};
 
 const TTL: Duration = Duration::from_secs(20);
@@ -13,8 +13,12 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 /// Time limits that no machine is too slow for.
 fn patient(server: &RedisServer) -> Builder {
     let builder = Locker::builder().nodes([server.url()]).ttl(TTL).connect_limit(DEADLINE);
-    let builder = builder.node_limit(Duration::from_secs(2)).trust_new_nodes(true);
-    builder.clock_window(Duration::from_millis(100), Duration::from_secs(5))
+    builder.node_limit(Duration::from_secs(2)).redis(options())
+}
+
+fn options() -> RedisOptions {
+    let options = RedisOptions::default().trust_new_nodes(true);
+    options.clock_window(Duration::from_millis(100), Duration::from_secs(5))
 }
 
 async fn strict(server: &RedisServer) -> Locker {
@@ -22,7 +26,7 @@ async fn strict(server: &RedisServer) -> Locker {
 }
 
 async fn redlock(server: &RedisServer) -> Locker {
-    patient(server).dialect(Dialect::Redlock).connect().await.expect("a locker")
+    patient(server).redis(options().dialect(Dialect::Redlock)).connect().await.expect("a locker")
 }
 
 fn text(server: &RedisServer, key: &str) -> String {
@@ -146,7 +150,7 @@ async fn the_number_that_lies_on_a_server_is_always_exceeded() {
 #[tokio::test]
 async fn a_lock_without_a_number_is_one_plain_set() {
     let server = RedisServer::start();
-    let builder = patient(&server).dialect(Dialect::Redlock).fences(false);
+    let builder = patient(&server).redis(options().dialect(Dialect::Redlock)).fences(false);
     let locker = builder.connect().await.expect("a locker");
     server.command(&["CONFIG", "RESETSTAT"]);
     let guard = locker.try_lock("plain").await.expect("free");
@@ -163,7 +167,8 @@ async fn a_lock_without_a_number_is_one_plain_set() {
     assert_eq!(keys(&server), [""; 0]);
 
     // In its turn, and passed on.
-    let other = patient(&server).dialect(Dialect::Redlock).fences(false).connect().await;
+    let other =
+        patient(&server).redis(options().dialect(Dialect::Redlock)).fences(false).connect().await;
     let other = other.expect("a locker");
     let guard = locker.lock("plain").await.expect("free");
     let waiter = tokio::spawn(other.lock("plain").into_future());

@@ -72,7 +72,7 @@ impl Drop for Foreign {
 /// A time limit that no machine is too slow for, and a TTL for tests that let a lock run out.
 async fn locker(servers: &[RedisServer]) -> Locker {
     Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes(servers.iter().map(RedisServer::url))
         .ttl(Duration::from_secs(20))
         .node_limit(Duration::from_millis(400))

@@ -183,7 +183,8 @@ async fn whoever_has_few_rights_leaves_notes_and_looks_but_gets_no_list() {
         assert_eq!((seen.note.as_deref(), seen.waiters), (Some("Anna"), None));
 
         let list = async |right: &[&str]| {
-            let builder = Locker::builder().dialect(dialect);
+            let builder =
+                Locker::builder().redis(quorlock::RedisOptions::default().dialect(dialect));
             let locker = builder.nodes([url_of_user(&server, dialect, right)]).connect().await;
             locker.expect("a locker").list().await
         };

@@ -42,7 +42,7 @@ async fn a_node_that_hangs_costs_nothing() {
     let servers = servers(3);
     let proxy = Proxy::in_front_of(servers[2].addr());
     let locker = Locker::builder()
-        .dialect(quorlock::Dialect::Redlock)
+        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
         .nodes([servers[0].url(), servers[1].url(), proxy.url()])
         .max_ttl(DEADLINE * 100)
         .ttl(DEADLINE * 100)
@@ -100,7 +100,7 @@ async fn a_node_that_hangs_from_the_beginning_costs_nothing() {
         let proxy = Proxy::in_front_of(servers[2].addr());
         let builder = || {
             Locker::builder()
-                .dialect(dialect)
+                .redis(quorlock::RedisOptions::default().dialect(dialect))
                 .nodes([servers[0].url(), servers[1].url(), proxy.url()])
                 .max_ttl(DEADLINE * 100)
                 .ttl(DEADLINE * 100)
@@ -108,7 +108,7 @@ async fn a_node_that_hangs_from_the_beginning_costs_nothing() {
                 .connect_limit(DEADLINE * 10)
         };
         // So that all of them vote.
-        builder().init(true).await.expect("good settings");
+        builder().admin().init(true).await.expect("good settings");
         proxy.hang(true);
         let locker = timeout(DEADLINE, async {
             let locker = builder().connect().await.expect("two of three");

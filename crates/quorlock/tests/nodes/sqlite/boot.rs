@@ -174,7 +174,7 @@ async fn numbers_grow_though_names_are_forgotten() {
     let held = locker.try_lock("a").await.unwrap();
     let last = held.fence();
     held.release().await.unwrap();
-    let left = patient(&place.file).forget(["a"]).await.unwrap();
+    let left = patient(&place.file).admin().forget(["a"]).await.unwrap();
     assert!(left.0.is_empty(), "{left}");
     let node = place.node(&Settings::default()).await;
     let wants = Proposal { least: 1, block: 1 };

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use quorlock::node::{FailureKind, sqlite};
+use quorlock::node::{self, FailureKind};
 use quorlock::{Error, Locker, Settings};
 use quorlock_testkit::conformance::owner;
 use quorlock_testkit::eventually;
@@ -256,7 +256,7 @@ async fn odd_paths_are_files_like_any_other() {
 
 #[test]
 fn the_default_is_a_file_of_this_user() {
-    match sqlite::default_url() {
+    match node::default_url() {
         Ok(url) => assert!(url.ends_with("/quorlock/locks.db"), "{url}"),
         Err(error) => assert!(matches!(error, Error::Misuse { .. }), "{error}"),
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{self, ClientId, Node};
+use quorlock::node::{self, ClientId, Node, NodeOptions};
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Builder, Locker, Settings};
 use rusqlite::Connection;
@@ -99,7 +99,7 @@ fn patient(file: &Path) -> Builder {
 
 fn open(url: &str, settings: &Settings) -> Arc<dyn Node> {
     let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
-    node::open([url], settings, &runtime, ClientId::random(&*runtime))
+    node::open([url], settings, &NodeOptions::default(), &runtime, ClientId::random(&*runtime))
         .expect("a good URL")
         .remove(0)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use quorlock::node::{self, Answer, ClientId, Holder, Node, Proposal};
+use quorlock::node::{self, Answer, ClientId, Holder, Node, NodeOptions, Proposal};
 use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
 use quorlock::{Error, Settings};
 use quorlock_testkit::conformance::owner;
@@ -52,8 +52,13 @@ async fn node_with_clock(place: &Place) -> (Arc<dyn Node>, Arc<SetClock>) {
     let rest = TokioRuntime::current();
     let clock = Arc::new(SetClock { nanos: AtomicU64::new(rest.now().as_nanos()), rest });
     let runtime = Arc::clone(&clock) as Arc<dyn Runtime>;
-    let nodes =
-        node::open([place.url()], &Settings::default(), &runtime, ClientId::random(&*runtime));
+    let nodes = node::open(
+        [place.url()],
+        &Settings::default(),
+        &NodeOptions::default(),
+        &runtime,
+        ClientId::random(&*runtime),
+    );
     let node = nodes.expect("a good URL").remove(0);
     node.ready().await.expect("a file that keeps locks");
     (node, clock)
@@ -278,7 +283,7 @@ async fn names_are_forgotten_unless_they_are_held_or_wanted() {
     let ticket = "INSERT INTO ticket VALUES (CAST('wanted' AS BLOB), 1, x'00', 1, 1, 1, 1, 1, 1)";
     place.sql().execute(ticket, []).expect("a ticket");
     let names = ["free", "held", "wanted"];
-    let forget = async || super::patient(&place.file).forget(names).await.expect("right");
+    let forget = async || super::patient(&place.file).admin().forget(names).await.expect("right");
     let left = forget().await;
     assert!(left.to_string().contains("2 of them are held or waited for"), "{left}");
     assert_eq!(rows(), b"held,wanted");
@@ -287,7 +292,7 @@ async fn names_are_forgotten_unless_they_are_held_or_wanted() {
     let left = forget().await;
     assert!(left.0.is_empty(), "{left}");
     assert_eq!(rows(), b"");
-    let checkup = super::patient(&place.file).examine("trial").await.expect("right");
+    let checkup = super::patient(&place.file).admin().examine("trial").await.expect("right");
     assert!(checkup.nodes[0].usable, "{checkup:?}");
     assert_eq!(rows(), b"", "nothing is left of a trial");
 }

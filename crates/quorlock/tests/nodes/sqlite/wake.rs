@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use quorlock::Settings;
 use quorlock::node::TicketNumber::New;
-use quorlock::node::{self, ClientId};
+use quorlock::node::{self, ClientId, NodeOptions};
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock_testkit::conformance::{Client, owner};
 use quorlock_testkit::{DEADLINE, eventually, eventually_async};
@@ -26,7 +26,8 @@ impl Place {
     async fn client(&self) -> (ClientId, Client) {
         let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
         let id = ClientId::random(&*runtime);
-        let nodes = node::open([self.url()], &Settings::default(), &runtime, id);
+        let nodes =
+            node::open([self.url()], &Settings::default(), &NodeOptions::default(), &runtime, id);
         let node = nodes.expect("a good URL").remove(0);
         node.ready().await.expect("a file that keeps locks");
         (id, Client::with(id, node))

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Error;
-use crate::examine::all;
+use crate::admin::examine::all;
 use crate::name::Name;
-use crate::node::{self, Failure, FailureKind, Marker, MarkerState, Members, Node, Setting};
+use crate::node::{self, Failure, FailureKind, Marker, MarkerState, Members, Node, NodeContext};
 use crate::runtime::BoxFuture;
 use quorlock_protocol::Carries;
 
-/// What became of one node, from [`Builder::init`](crate::Builder::init).
+/// What became of one node, from [`Admin::init`](crate::admin::Admin::init).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NodeInit {
@@ -123,10 +123,10 @@ impl Look {
 pub(crate) async fn init(
     urls: &[String],
     nodes: &[Arc<dyn Node>],
-    setting: &Setting,
+    context: &NodeContext,
     force: bool,
 ) -> Result<Vec<NodeInit>, Error> {
-    let looks = urls.iter().enumerate().map(|(index, url)| node::init(index, url, setting));
+    let looks = urls.iter().enumerate().map(|(index, url)| node::init(index, url, context));
     let mut looked = all(looks.collect::<Result<_, _>>()?).await;
     for Look { node, marker, .. } in &looked {
         if let Err(failure) = marker
@@ -137,7 +137,7 @@ pub(crate) async fn init(
     }
     let own = nodes.iter().map(|node| node.label().to_owned());
     looked.extend(own.map(Look::without_marker));
-    let states = states(&mut looked, &setting.members, force);
+    let states = states(&mut looked, &context.members, force);
     let stands_in_the_way = |state: &InitState| match state {
         InitState::Refused(_) | InitState::Failed(_) => !force,
         _ => false,

@@ -10,7 +10,7 @@ use quorlock_protocol::Quorum;
 /// One server stands behind two URLs.
 pub(super) const DUPLICATE: &str = "duplicate";
 
-pub(super) fn judge(mut nodes: Vec<Examination>, quorum: Quorum, settings: Settings) -> Checkup {
+pub(super) fn diagnose(mut nodes: Vec<Examination>, quorum: Quorum, settings: Settings) -> Checkup {
     let mut findings = Vec::new();
     duplicates(&mut nodes, &mut findings);
     let usable = nodes.iter().filter(|node| node.usable).count();
@@ -21,16 +21,12 @@ pub(super) fn judge(mut nodes: Vec<Examination>, quorum: Quorum, settings: Setti
     }
     findings.extend(settings_of(&nodes));
     findings.extend(clock_of_this_machine(&nodes));
-    if nodes.len() > 1 && nodes.iter().any(|node| kind(node) == Some("sqlite")) {
+    if nodes.len() > 1 && nodes.iter().any(|node| node.is_local) {
         let text = "a file is seen by this machine alone, so that other machines count other votes";
         let finding = Finding::new("mixed", Severity::Warn, text);
         findings.push(finding.remedy("name the file alone, or servers only"));
     }
     Checkup { nodes, findings, needed: quorum.enough(), usable, settings }
-}
-
-fn kind(node: &Examination) -> Option<&str> {
-    text(node, "kind")
 }
 
 fn text<'a>(node: &'a Examination, name: &str) -> Option<&'a str> {
@@ -125,7 +121,7 @@ fn quorum_of(usable: usize, quorum: Quorum) -> Finding {
 }
 
 /// How round trips compare with the time limits.
-pub(crate) fn judge_round_trip(
+pub(crate) fn diagnose_round_trip(
     examination: &mut Examination,
     median: std::time::Duration,
     settings: &Settings,
@@ -168,7 +164,7 @@ mod tests {
 
     fn checkup(nodes: Vec<Examination>) -> Checkup {
         let quorum = Quorum::of(nodes.len()).unwrap();
-        judge(nodes, quorum, Settings::default())
+        diagnose(nodes, quorum, Settings::default())
     }
 
     fn of<'a>(checkup: &'a Checkup, check: &str) -> Option<&'a Finding> {
@@ -203,7 +199,7 @@ mod tests {
     #[test]
     fn an_even_number_and_a_file_among_servers_are_warned_about() {
         let mut file = node("f", "2");
-        file.text("kind", "sqlite");
+        file.is_local = true;
         let two = checkup(vec![node("a", "1"), file.clone()]);
         assert_eq!(of(&two, "even").unwrap().severity, Severity::Warn);
         assert_eq!(of(&two, "mixed").unwrap().severity, Severity::Warn);
@@ -233,13 +229,13 @@ mod tests {
     #[test]
     fn a_round_trip_near_the_limit_is_warned_about() {
         let settings = Settings { node_limit: Duration::from_millis(50), ..Settings::default() };
-        let judged = |millis| {
+        let diagnosed = |millis| {
             let mut node = node("a", "1");
-            judge_round_trip(&mut node, Duration::from_millis(millis), &settings);
+            diagnose_round_trip(&mut node, Duration::from_millis(millis), &settings);
             node.findings.remove(0)
         };
-        assert_eq!(judged(25).severity, Severity::Ok);
-        let slow = judged(26);
+        assert_eq!(diagnosed(25).severity, Severity::Ok);
+        let slow = diagnosed(26);
         assert_eq!(slow.severity, Severity::Warn);
         assert!(slow.remedy.unwrap().contains("104 ms"), "{}", slow.text);
     }

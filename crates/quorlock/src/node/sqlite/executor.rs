@@ -13,26 +13,26 @@ use tokio::sync::oneshot;
 
 use super::connect::OpenFile;
 use super::error::{Trouble, broken, rejected};
-use super::queue::{Queue, Tickets, Word};
-use super::sweep::Broom;
+use super::queue::{GrantMessage, Queue, Tickets};
+use super::sweep::Sweeper;
 use super::verbs::{BEGIN, COMMIT, Verbs};
-use super::wake::{Ear, Switchboard};
+use super::wake::{GrantSocket, SocketDir};
 use crate::locked::locked;
 use crate::node::{Answer, Call, ClientId, Grant, Inbox, Verb};
 use crate::runtime::Runtime;
 
-/// Whoever finds so many words at once looks at all of his tickets: there may have been no room for
+/// A client that finds so many messages at once looks at all of its tickets: there may have been no room for
 /// more. The kernel has room for eleven unless it is told otherwise.
 pub(super) const MAY_BE_FULL: usize = 8;
 
-/// All desks of this process.
-static DESKS: Mutex<Vec<Weak<Desk>>> = Mutex::new(Vec::new());
+/// All executors of this process.
+static EXECUTORS: Mutex<Vec<Weak<Executor>>> = Mutex::new(Vec::new());
 
-/// The desk, for all who may come to it.
-pub(super) struct Desk {
+/// Serves calls on the open file, one thread at a time.
+pub(super) struct Executor {
     /// `None` while the file is not open.
     open: Mutex<Option<Open>>,
-    /// Word may have come while somebody else was at the desk, who has to look when he is done.
+    /// A message may have come while another thread served calls, which has to look when it is done.
     word_came: AtomicBool,
     listener: Mutex<Option<(usize, Weak<dyn Inbox>)>>,
     runtime: Arc<dyn Runtime>,
@@ -42,12 +42,12 @@ pub(super) struct Desk {
 #[derive(Debug)]
 struct Open {
     file: OpenFile,
-    switchboard: Switchboard,
-    ear: Option<Ear>,
+    sockets: SocketDir,
+    grant_socket: Option<GrantSocket>,
     tickets: Tickets,
     /// Grants whose new holders went before they could be told.
     unheard: Vec<(Vec<u8>, Vec<u8>)>,
-    broom: Broom,
+    sweeper: Sweeper,
 }
 
 /// What came of some calls, once it is in the file.
@@ -57,17 +57,17 @@ struct Outcome {
     grants: Vec<Grant>,
 }
 
-impl Desk {
+impl Executor {
     pub(super) fn new(runtime: &Arc<dyn Runtime>, client: ClientId) -> Arc<Self> {
-        let desk = Arc::new(Self {
+        let executor = Arc::new(Self {
             open: Mutex::new(None),
             word_came: AtomicBool::new(false),
             listener: Mutex::new(None),
             runtime: Arc::clone(runtime),
             client,
         });
-        locked(&DESKS).push(Arc::downgrade(&desk));
-        desk
+        locked(&EXECUTORS).push(Arc::downgrade(&executor));
+        executor
     }
 
     pub(super) fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
@@ -83,12 +83,12 @@ impl Desk {
     /// Opens it with a file that is fit to keep locks.
     pub(super) fn open(&self, file: OpenFile) {
         let open = Open {
-            switchboard: Switchboard::beside(&file.place().real),
+            sockets: SocketDir::beside(&file.place().real),
             file,
-            ear: None,
+            grant_socket: None,
             tickets: Tickets::default(),
             unheard: Vec::new(),
-            broom: Broom::default(),
+            sweeper: Sweeper::default(),
         };
         *locked(&self.open) = Some(open);
     }
@@ -96,17 +96,17 @@ impl Desk {
     /// Closes all files of this process that were removed or replaced. They have to be closed before
     /// one is opened again: SQLite shares what it knows of a file among them.
     pub(super) fn close_all_moved() {
-        let mut all = locked(&DESKS);
-        all.retain(|desk| desk.strong_count() > 0);
-        let desks: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+        let mut all = locked(&EXECUTORS);
+        all.retain(|executor| executor.strong_count() > 0);
+        let executors: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         drop(all);
-        for desk in desks {
-            // Whoever is at a desk has looked, or will.
-            let Ok(mut open) = desk.open.try_lock() else { continue };
-            let moved = open.take_if(|open| !open.file.is_current(desk.runtime.now()));
+        for executor in executors {
+            // The thread that has it open has looked, or will.
+            let Ok(mut open) = executor.open.try_lock() else { continue };
+            let moved = open.take_if(|open| !open.file.is_current(executor.runtime.now()));
             drop(open);
             if moved.is_some() {
-                desk.tell(|node, inbox| inbox.interrupted(node));
+                executor.tell(|node, inbox| inbox.interrupted(node));
             }
         }
     }
@@ -162,8 +162,8 @@ impl Desk {
         mut open: MutexGuard<'_, Option<Open>>,
         calls: impl IntoIterator<Item = &'a Call>,
     ) -> Result<Vec<Answer>, Trouble> {
-        let Some(desk) = open.as_mut() else { return Err(Trouble::Closed) };
-        let outcome = desk.serve(self, calls);
+        let Some(executor) = open.as_mut() else { return Err(Trouble::Closed) };
+        let outcome = executor.serve(self, calls);
         let closed = match outcome {
             Ok(_) | Err(Trouble::Busy) => None,
             // Closing it rolls back what was begun.
@@ -185,13 +185,13 @@ impl Desk {
 
     /// Something has arrived for this client: looks into the file whose turn it is.
     fn look(self: &Arc<Self>) {
-        // Whoever is at the desk sees this when he is done, if he did not before.
+        // The thread that serves calls sees this when it is done, if it did not before.
         self.word_came.store(true, Ordering::SeqCst);
         while self.word_came.load(Ordering::SeqCst) {
             let Ok(mut open) = self.open.try_lock() else { return };
             self.word_came.store(false, Ordering::SeqCst);
-            let Some(desk) = open.as_mut() else { return };
-            let grants = desk.look(self);
+            let Some(executor) = open.as_mut() else { return };
+            let grants = executor.look(self);
             // It is opened again with the next call.
             let closed = matches!(grants, Err(Trouble::Closed)).then(|| open.take());
             drop(open);
@@ -227,10 +227,10 @@ impl Desk {
 impl Open {
     fn serve<'a>(
         &mut self,
-        desk: &Arc<Desk>,
+        executor: &Arc<Executor>,
         calls: impl IntoIterator<Item = &'a Call>,
     ) -> Result<Outcome, Trouble> {
-        let now = desk.runtime.now();
+        let now = executor.runtime.now();
         if !self.file.is_current(now) {
             return Err(Trouble::Closed);
         }
@@ -239,35 +239,35 @@ impl Open {
             return Ok(Outcome { answers, grants: Vec::new() });
         }
         self.file.connection.prepare_cached(BEGIN)?.execute([])?;
-        let mut words = Vec::new();
-        let outcome = self.outcome(desk, calls, &mut words);
+        let mut messages = Vec::new();
+        let outcome = self.outcome(executor, calls, &mut messages);
         let mut outcome = outcome.map_err(|error| rejected(&error))?;
         commit(&self.file.connection)?;
         self.file.mark.settle(&self.file.connection);
-        if !words.is_empty() {
-            outcome.grants.extend(self.send(desk, words));
+        if !messages.is_empty() {
+            outcome.grants.extend(self.send(executor, messages));
         }
         Ok(outcome)
     }
 
     fn outcome<'a>(
         &mut self,
-        desk: &Arc<Desk>,
+        executor: &Arc<Executor>,
         calls: impl IntoIterator<Item = &'a Call>,
-        words: &mut Vec<Word>,
+        messages: &mut Vec<GrantMessage>,
     ) -> rusqlite::Result<Outcome> {
-        let Self { file, switchboard, ear, tickets, unheard, broom } = self;
+        let Self { file, sockets, grant_socket, tickets, unheard, sweeper } = self;
         let mut outcome = Outcome::default();
         let mut verbs = Verbs {
             connection: &file.connection,
-            now: desk.runtime.now(),
-            me: desk.client,
-            switchboard,
+            now: executor.runtime.now(),
+            me: executor.client,
+            sockets,
             mark: &file.mark,
         };
-        look(ear.as_ref(), tickets, &verbs, &mut outcome.grants)?;
-        let told = &mut |verbs: &mut Verbs<'_>| can_be_told(ear, file, desk, verbs);
-        let mut queue = Queue { tickets, told, words };
+        look(grant_socket.as_ref(), tickets, &verbs, &mut outcome.grants)?;
+        let told = &mut |verbs: &mut Verbs<'_>| can_be_told(grant_socket, file, executor, verbs);
+        let mut queue = Queue { tickets, told, messages };
         for (name, token) in unheard.drain(..) {
             queue.take_back(&mut verbs, &name, &token)?;
         }
@@ -286,15 +286,15 @@ impl Open {
             outcome.answers.push(answer);
         }
         if let Some(near) = near {
-            broom.after(grants, near.request().name.as_bytes(), &mut verbs)?;
+            sweeper.after(grants, near.request().name.as_bytes(), &mut verbs)?;
         }
         Ok(outcome)
     }
 
     /// The grants are in the file: tells the new holders. A holder who went since he was called
     /// cannot be told, and the next one gets the lock. Returns what was found to be ours meanwhile.
-    fn send(&mut self, desk: &Arc<Desk>, words: Vec<Word>) -> Vec<Grant> {
-        for Word { peer, waiter, name, token } in words {
+    fn send(&mut self, executor: &Arc<Executor>, messages: Vec<GrantMessage>) -> Vec<Grant> {
+        for GrantMessage { peer, waiter, name, token } in messages {
             if !peer.tell(waiter) {
                 self.unheard.push((name, token));
             }
@@ -304,23 +304,23 @@ impl Open {
         }
         // If it cannot be done now, the next call that comes here does it, or else the record ends
         // by itself. The calls that led here have run in any case.
-        self.serve(desk, []).map(|outcome| outcome.grants).unwrap_or_default()
+        self.serve(executor, []).map(|outcome| outcome.grants).unwrap_or_default()
     }
 
     /// A look without a call. It reads only, so that it waits for nobody.
-    fn look(&mut self, desk: &Desk) -> Result<Vec<Grant>, Trouble> {
-        if !self.file.is_current(desk.runtime.now()) {
+    fn look(&mut self, executor: &Executor) -> Result<Vec<Grant>, Trouble> {
+        if !self.file.is_current(executor.runtime.now()) {
             return Err(Trouble::Closed);
         }
         let mut grants = Vec::new();
         let verbs = Verbs {
             connection: &self.file.connection,
-            now: desk.runtime.now(),
-            me: desk.client,
-            switchboard: &mut self.switchboard,
+            now: executor.runtime.now(),
+            me: executor.client,
+            sockets: &mut self.sockets,
             mark: &self.file.mark,
         };
-        look(self.ear.as_ref(), &mut self.tickets, &verbs, &mut grants)?;
+        look(self.grant_socket.as_ref(), &mut self.tickets, &verbs, &mut grants)?;
         Ok(grants)
     }
 }
@@ -330,15 +330,15 @@ fn commit(connection: &Connection) -> Result<(), Trouble> {
     commit.map(drop).map_err(|error| Trouble::Failed(broken(&error)))
 }
 
-/// Looks up what word has come for.
+/// Looks up what messages have come for.
 fn look(
-    ear: Option<&Ear>,
+    grant_socket: Option<&GrantSocket>,
     tickets: &mut Tickets,
     verbs: &Verbs<'_>,
     grants: &mut Vec<Grant>,
 ) -> rusqlite::Result<()> {
-    let Some(ear) = ear.filter(|_| !tickets.is_empty()) else { return Ok(()) };
-    let mut waiters: Vec<u64> = ear.words().collect();
+    let Some(grant_socket) = grant_socket.filter(|_| !tickets.is_empty()) else { return Ok(()) };
+    let mut waiters: Vec<u64> = grant_socket.messages().collect();
     if waiters.len() >= MAY_BE_FULL {
         waiters.extend(tickets.waiters());
     }
@@ -350,28 +350,28 @@ fn look(
 
 /// Makes sure that others can call this client, as they will have to.
 fn can_be_told(
-    ear: &mut Option<Ear>,
+    grant_socket: &mut Option<GrantSocket>,
     file: &OpenFile,
-    desk: &Arc<Desk>,
+    executor: &Arc<Executor>,
     verbs: &mut Verbs<'_>,
 ) -> bool {
-    if !desk.is_listened_to() {
+    if !executor.is_listened_to() {
         return false;
     }
-    if ear.as_ref().is_some_and(|ear| ear.can_be_called(verbs.switchboard)) {
+    if grant_socket.as_ref().is_some_and(|grant_socket| grant_socket.can_be_called(verbs.sockets)) {
         return true;
     }
     // What is left of an old one must not be in the way.
-    *ear = None;
+    *grant_socket = None;
     let made =
-        verbs.switchboard.listen(desk.client, &file.place().real).and_then(|(made, ended)| {
+        verbs.sockets.listen(executor.client, &file.place().real).and_then(|(made, ended)| {
             let socket = made.socket()?;
-            desk.runtime.spawn(Box::pin(hear(socket, ended, Arc::downgrade(desk))));
+            executor.runtime.spawn(Box::pin(hear(socket, ended, Arc::downgrade(executor))));
             Ok(made)
         });
     match made {
         Ok(made) => {
-            *ear = Some(made);
+            *grant_socket = Some(made);
             true
         }
         Err(error) => {
@@ -382,11 +382,11 @@ fn can_be_told(
     }
 }
 
-/// Looks whenever something arrives, until the ear is gone.
+/// Looks whenever something arrives, until the socket is gone.
 async fn hear(
     socket: std::os::unix::net::UnixDatagram,
     mut ended: oneshot::Receiver<()>,
-    desk: Weak<Desk>,
+    executor: Weak<Executor>,
 ) {
     let Ok(socket) = UnixDatagram::from_std(socket) else { return };
     loop {
@@ -394,19 +394,19 @@ async fn hear(
             _ = &mut ended => return,
             ready = socket.readable() => if ready.is_err() { return },
         }
-        let Some(desk) = desk.upgrade() else { return };
+        let Some(executor) = executor.upgrade() else { return };
         // The look reads all that is there, by the other handle of the socket. What arrives after
         // that is told again.
         let _empty: std::io::Result<()> = socket.try_io(Interest::READABLE, || {
-            desk.look();
+            executor.look();
             Err(std::io::ErrorKind::WouldBlock.into())
         });
     }
 }
 
-impl std::fmt::Debug for Desk {
+impl std::fmt::Debug for Executor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk").field("client", &self.client).finish_non_exhaustive()
+        f.debug_struct("Executor").field("client", &self.client).finish_non_exhaustive()
     }
 }
 
@@ -417,7 +417,9 @@ mod tests {
     use super::super::address::Address;
     use super::*;
     use crate::name::Name;
-    use crate::node::{Failure, Request, Round, Secret, Setting, Ticket, TicketNumber};
+    use crate::node::{
+        Failure, NodeContext, NodeOptions, Request, Round, Secret, Ticket, TicketNumber,
+    };
     use crate::runtime::{Moment, TokioRuntime};
     use crate::settings::Settings;
     use crate::token::Token;
@@ -459,23 +461,31 @@ mod tests {
         fn session_ended(&self, _node: usize) {}
     }
 
-    fn desk(url: &str) -> (Arc<Desk>, Arc<Deaf>) {
+    fn executor(url: &str) -> (Arc<Executor>, Arc<Deaf>) {
         let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
         let client = ClientId::random(&*runtime);
-        let setting = Setting::new(&[url], &[], &Settings::default(), &runtime, client).unwrap();
+        let context = NodeContext::new(
+            &[url],
+            &[],
+            &Settings::default(),
+            &NodeOptions::default(),
+            &runtime,
+            client,
+        )
+        .unwrap();
         let address = Address::parse(0, url).unwrap();
-        let desk = Desk::new(&setting.runtime, client);
+        let executor = Executor::new(&context.runtime, client);
         let deaf = Arc::new(Deaf);
-        desk.listen(client, 0, Arc::downgrade(&deaf) as Weak<dyn Inbox>);
-        desk.open(OpenFile::open(&address, &setting).unwrap());
-        (desk, deaf)
+        executor.listen(client, 0, Arc::downgrade(&deaf) as Weak<dyn Inbox>);
+        executor.open(OpenFile::open(&address, &context).unwrap());
+        (executor, deaf)
     }
 
-    fn call(desk: &Desk, token: Token, waiter: Option<u64>) -> Call {
-        let (secret, number) = (Secret::random(&*desk.runtime), TicketNumber::New(1));
-        let sent = desk.runtime.now();
+    fn call(executor: &Executor, token: Token, waiter: Option<u64>) -> Call {
+        let (secret, number) = (Secret::random(&*executor.runtime), TicketNumber::New(1));
+        let sent = executor.runtime.now();
         let ticket =
-            waiter.map(|waiter| Ticket { client: desk.client, waiter, secret, number, sent });
+            waiter.map(|waiter| Ticket { client: executor.client, waiter, secret, number, sent });
         Call::new(Arc::new(Asking { name: Name::new("a").unwrap(), token, sent, ticket }), 0)
     }
 
@@ -484,12 +494,12 @@ mod tests {
     async fn whoever_dies_before_the_word_comes_does_not_keep_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", directory.path().join("locks.db").display());
-        let desks = [desk(&url), desk(&url), desk(&url)];
+        let executors = [executor(&url), executor(&url), executor(&url)];
         let tokens = [(); 3].map(|()| Token::random(&TokioRuntime::current()));
-        for ((desk, _), token) in desks.iter().zip(tokens) {
-            desk.serve([&call(desk, token, Some(1))]).unwrap();
+        for ((executor, _), token) in executors.iter().zip(tokens) {
+            executor.serve([&call(executor, token, Some(1))]).unwrap();
         }
-        let [(here, _), (dead, _), (next, _)] = &desks;
+        let [(here, _), (dead, _), (next, _)] = &executors;
         let holder = || {
             let open = locked(&here.open);
             let holder = "SELECT token FROM lock WHERE name = x'61'";
@@ -500,24 +510,24 @@ mod tests {
             let mut open = locked(&here.open);
             let open = open.as_mut().unwrap();
             open.file.connection.execute_batch(BEGIN).unwrap();
-            let mut words = Vec::new();
+            let mut messages = Vec::new();
             let release = call(here, tokens[0], None);
-            open.outcome(here, [&release], &mut words).unwrap();
+            open.outcome(here, [&release], &mut messages).unwrap();
             open.file.connection.execute_batch(COMMIT).unwrap();
             dead.close();
-            open.send(here, words);
+            open.send(here, messages);
         }
         assert_eq!(holder(), *tokens[2].text());
         let grants = locked(&next.open).as_mut().unwrap().look(next).unwrap();
         assert_eq!(grants.len(), 1);
     }
 
-    /// Whoever was at the desk when word came has not seen it.
+    /// A thread that served calls when the message came has not seen it.
     #[tokio::test]
     async fn word_that_comes_while_the_desk_is_taken_is_looked_at_after_that() {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", directory.path().join("locks.db").display());
-        let ((here, _), (there, _deaf)) = (desk(&url), desk(&url));
+        let ((here, _), (there, _deaf)) = (executor(&url), executor(&url));
         let tokens = [(); 2].map(|()| Token::random(&TokioRuntime::current()));
         here.serve([&call(&here, tokens[0], Some(1))]).unwrap();
         there.serve([&call(&there, tokens[1], Some(1))]).unwrap();

@@ -1,7 +1,7 @@
 //! Looking nodes over: what they are, and what is wrong with them.
 //!
 //! ```text
-//!   Builder::examine ──▶ each node ──┬── what it says of itself    node/{redis,sqlite}/examine
+//!   Admin::examine ────▶ each node ──┬── what it says of itself    node/{redis,sqlite}/examine
 //!                                    └── a lock is tried out       trial
 //!                    ──▶ all of them together                      quorum
 //! ```
@@ -24,16 +24,16 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::Error;
-use crate::members;
+use crate::admin::members;
 use crate::name::Name;
-use crate::node::{self, Failure, FailureKind, Node, Setting};
+use crate::node::{self, Failure, FailureKind, Node, NodeContext};
 use crate::runtime::BoxFuture;
 use crate::settings::Settings;
 use quorlock_protocol::{Carries, Quorum};
-pub(crate) use quorum::judge_round_trip;
+pub(crate) use quorum::diagnose_round_trip;
 pub(crate) use trial::Untold;
 
-/// What was found, from [`Builder::examine`](crate::Builder::examine).
+/// What was found, from [`Admin::examine`](crate::admin::Admin::examine).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Checkup {
@@ -45,7 +45,7 @@ pub struct Checkup {
     pub needed: usize,
     /// How many can be used. One server behind two URLs counts once.
     pub usable: usize,
-    /// The settings they were judged by.
+    /// The settings that they were looked at with.
     pub settings: Settings,
 }
 
@@ -63,6 +63,8 @@ pub struct Examination {
     pub findings: Vec<Finding>,
     /// It may have forgotten something, and no client has met it since.
     pub(crate) waits_for_contact: bool,
+    /// It is seen by this machine alone.
+    pub(crate) is_local: bool,
 }
 
 /// What is said of whether a node votes.
@@ -129,6 +131,7 @@ impl Examination {
             facts: Vec::new(),
             findings: Vec::new(),
             waits_for_contact: false,
+            is_local: false,
         }
     }
 
@@ -199,30 +202,33 @@ pub(crate) async fn examine(
     urls: &[String],
     nodes: &[Arc<dyn Node>],
     quorum: Quorum,
-    setting: &Setting,
+    context: &NodeContext,
     name: &[u8],
 ) -> Result<Checkup, Error> {
     let mut under_way: Vec<BoxFuture<'_, Examination>> = Vec::new();
     for (index, url) in urls.iter().enumerate() {
         // Each for itself: that two URLs lead to one server is told in the end.
-        let setting = Setting { servers: Arc::default(), ..setting.clone() };
-        under_way.push(node::examine(index, url, &setting, name)?);
+        let context = NodeContext { servers: Arc::default(), ..context.clone() };
+        under_way.push(node::examine(index, url, &context, name)?);
     }
     for node in nodes {
-        let (node, setting) = (Arc::clone(node), setting.clone());
+        let (node, context) = (Arc::clone(node), context.clone());
         let examination = Examination::new(node.label());
         let name = name.to_vec();
         under_way.push(Box::pin(async move {
             let mut examination = examination;
-            trial::run(&mut examination, &node, &setting, &name, Untold::Expected).await;
+            trial::run(&mut examination, &node, &context, &name, Untold::Expected).await;
             examination
         }));
     }
     let mut examined = all(under_way).await;
-    if examined.iter().any(|node| node.waits_for_contact) {
-        begin(&mut examined, urls, nodes, setting).await?;
+    for (node, url) in examined.iter_mut().zip(urls) {
+        node.is_local = node::is_local(url);
     }
-    Ok(quorum::judge(examined, quorum, setting.settings.clone()))
+    if examined.iter().any(|node| node.waits_for_contact) {
+        begin(&mut examined, urls, nodes, context).await?;
+    }
+    Ok(quorum::diagnose(examined, quorum, context.settings.clone()))
 }
 
 /// Begins the time without votes of nodes that nobody has found yet as they are, and says when it ends, or why it
@@ -231,14 +237,14 @@ async fn begin(
     examined: &mut [Examination],
     urls: &[String],
     nodes: &[Arc<dyn Node>],
-    setting: &Setting,
+    context: &NodeContext,
 ) -> Result<(), Error> {
-    let setting = Setting { servers: Arc::default(), ..setting.clone() };
-    let known = members::begin(urls, nodes, &setting).await?;
+    let context = NodeContext { servers: Arc::default(), ..context.clone() };
+    let known = members::begin(urls, nodes, &context).await?;
     let waiting = examined.iter_mut().zip(&known).filter(|(node, _)| node.waits_for_contact);
     for (node, known) in waiting {
         let counts = match known {
-            Ok(Some(marker)) => match marker.carries(&setting.members) {
+            Ok(Some(marker)) => match marker.carries(&context.members) {
                 Carries::Formed { .. } => {
                     format!("it votes in {}, which begin with this look", shown(marker.left))
                 }
@@ -263,12 +269,12 @@ async fn begin(
 pub(crate) async fn try_out(
     examination: &mut Examination,
     opened: Result<Arc<dyn Node>, Error>,
-    setting: &Setting,
+    context: &NodeContext,
     name: &[u8],
     untold: Untold,
 ) -> Option<Name> {
     match opened {
-        Ok(node) => trial::run(examination, &node, setting, name, untold).await,
+        Ok(node) => trial::run(examination, &node, context, name, untold).await,
         Err(error) => {
             examination.fail(&Failure::new(FailureKind::Unfit, error.to_string()));
             None

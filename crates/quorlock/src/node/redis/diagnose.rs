@@ -3,11 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use super::connect::{evicts, field};
-use super::marker;
-use crate::Dialect;
-use crate::examine::{Examination, MARKER, shown};
+use super::dialect::RestsOn;
+use super::options::RedisOptions;
+use crate::admin::examine::{Examination, MARKER, shown};
 use crate::node::{Marker, MarkerState, Members};
-use crate::settings::Settings;
 use quorlock_protocol::Carries;
 
 /// A clock that differs by more than this is not kept by anybody.
@@ -18,17 +17,13 @@ const KEEP_TIME: &str = "let a daemon such as chrony keep the clocks of all mach
 const KEEP_EVERYTHING: &str = "set appendonly yes and appendfsync always; or start a server that has \
                                stopped only after the longest TTL, 30s by default, has passed";
 
-fn is_strict(settings: &Settings) -> bool {
-    settings.dialect == Dialect::Strict
-}
-
-/// The `strict` dialect does without what a server forgets; the `redlock` dialect rests on it.
+/// Some dialects do without what a server forgets; others rest on it.
 pub(super) fn persistence(
     examination: &mut Examination,
     info: &str,
     appendfsync: Option<&str>,
     save: Option<&str>,
-    settings: &Settings,
+    rests_on: RestsOn,
 ) {
     const CHECK: &str = "persistence";
     let appends = field(info, "aof_enabled") == Some("1");
@@ -44,38 +39,38 @@ pub(super) fn persistence(
             "free some space on its disk, and look into its log",
         );
     }
-    match (appends, appendfsync) {
-        (true, Some("always")) => {
+    match (appends, appendfsync, rests_on.quarantine) {
+        (true, Some("always"), _) => {
             examination.ok(CHECK, "it forgets no lock, even if its machine crashes");
         }
-        _ if is_strict(settings) => {
+        (_, _, Some(quarantine)) => {
             let text = format!(
                 "it may forget locks when it stops; it casts no vote for {} after that, so that it \
                  does not matter",
-                shown(marker::quiet(settings))
+                shown(quarantine)
             );
             examination.ok(CHECK, text);
         }
-        (true, Some("everysec")) => examination.warn(
+        (true, Some("everysec"), None) => examination.warn(
             CHECK,
             "if its machine crashes, it forgets the locks of the last second or two (appendfsync \
              everysec)",
             "set appendfsync always, or let such a machine come back only after the longest TTL",
         ),
-        (true, Some(policy)) => {
+        (true, Some(policy), None) => {
             let text = format!(
                 "if its machine crashes, it forgets what the system had not written (appendfsync \
                  {policy})"
             );
             examination.warn(CHECK, text, "set appendfsync always");
         }
-        (true, None) => examination.warn(
+        (true, None, None) => examination.warn(
             CHECK,
             "whether it forgets locks if its machine crashes is not known: this user may not ask for \
              appendfsync",
             "let the user +config|get, or look yourself: it should be always",
         ),
-        (false, _) => examination.warn(
+        (false, _, None) => examination.warn(
             CHECK,
             "it forgets its locks when it stops (appendonly no), and two may hold one lock then",
             KEEP_EVERYTHING,
@@ -84,7 +79,7 @@ pub(super) fn persistence(
 }
 
 /// A server that throws single keys away does not know that it has forgotten something.
-pub(super) fn memory(examination: &mut Examination, info: &str, settings: &Settings) {
+pub(super) fn memory(examination: &mut Examination, info: &str, rests_on: RestsOn) {
     const CHECK: &str = "eviction";
     const REMEDY: &str = "set maxmemory-policy noeviction, or keep locks on a server of their own";
     let Some(policy) = evicts(info) else {
@@ -93,7 +88,7 @@ pub(super) fn memory(examination: &mut Examination, info: &str, settings: &Setti
     let text = format!(
         "it throws keys away when its memory is full, locks among them (maxmemory-policy {policy})"
     );
-    if is_strict(settings) {
+    if rests_on.quarantine.is_some() {
         let text = format!("{text}, and is not asked for votes");
         examination.refuse(CHECK, text, REMEDY);
     } else {
@@ -103,13 +98,13 @@ pub(super) fn memory(examination: &mut Examination, info: &str, settings: &Setti
 }
 
 /// Replicas and clusters promise what they do not keep.
-pub(super) fn company(examination: &mut Examination, info: &str, settings: &Settings) {
+pub(super) fn company(examination: &mut Examination, info: &str, rests_on: RestsOn) {
     let replicas = field(info, "connected_slaves").and_then(|n| n.parse().ok()).unwrap_or(0);
     examination.number("replicas", replicas);
-    if replicas > 0 && is_strict(settings) {
+    if let Some(quarantine) = rests_on.quarantine.filter(|_| replicas > 0) {
         let text = format!(
             "it has {replicas} replica(s); one that takes its place casts no vote for {}",
-            shown(marker::quiet(settings))
+            shown(quarantine)
         );
         examination.ok("replicas", text);
     } else if replicas > 0 {
@@ -132,12 +127,14 @@ pub(super) fn company(examination: &mut Examination, info: &str, settings: &Sett
     }
 }
 
-/// Whether the server votes, by its marker.
+/// Whether the server votes, by its marker. One that has just been found to have forgotten something casts no vote
+/// for `quarantine`.
 pub(super) fn marker(
     examination: &mut Examination,
     marker: &Marker,
     ours: &Members,
-    settings: &Settings,
+    options: &RedisOptions,
+    quarantine: Duration,
 ) {
     const CHECK: &str = MARKER;
     let of = match marker.state {
@@ -155,14 +152,14 @@ pub(super) fn marker(
     let carries = marker.carries(ours);
     let is_new = matches!(marker.state, MarkerState::Absent | MarkerState::Blank);
     let left = match carries {
-        Carries::Nothing if is_new && settings.trust_new_nodes => Duration::ZERO,
-        _ => marker.quiet(ours, marker::quiet(settings)),
+        Carries::Nothing if is_new && options.trust_new_nodes => Duration::ZERO,
+        _ => marker.quiet(ours, quarantine),
     };
     examination.number("quarantine_ms", left.as_millis());
     let left = shown(left);
     match carries {
         Carries::Formed { due: true } => examination.ok(CHECK, "it is marked, and votes"),
-        Carries::Nothing if is_new && settings.trust_new_nodes => examination.warn(
+        Carries::Nothing if is_new && options.trust_new_nodes => examination.warn(
             CHECK,
             "it has no mark, and is taken for a new one all the same; if it was emptied, two may hold \
              one lock",
@@ -170,7 +167,7 @@ pub(super) fn marker(
         ),
         Carries::Nothing if is_new => {
             examination.waits_for_contact = true;
-            let (text, init) = match settings.prefix.as_slice() {
+            let (text, init) = match options.prefix.as_slice() {
                 [] => (
                     "it has no mark: it is new, or was emptied and may have forgotten locks".to_owned(),
                     String::new(),
@@ -232,7 +229,7 @@ pub(super) fn clock(
     examination: &mut Examination,
     (server, ours): (SystemTime, SystemTime),
     round_trip: Duration,
-    settings: &Settings,
+    rests_on: RestsOn,
 ) {
     const CHECK: &str = "clock";
     let (ahead, off) = match server.duration_since(ours) {
@@ -246,14 +243,20 @@ pub(super) fn clock(
     examination.number("clock_uncertainty_us", uncertainty.as_micros());
     let side = if ahead { "ahead of" } else { "behind" };
     let text = format!("its clock is {} {side} that of this machine", shown(off));
-    let allowed = if ahead { settings.clock_ahead } else { settings.clock_behind };
-    if is_strict(settings) && off > allowed.saturating_add(uncertainty) {
+    let window = rests_on.clock_window;
+    let allowed =
+        window.map(|(most_behind, most_ahead)| if ahead { most_ahead } else { most_behind });
+    if let Some(allowed) = allowed
+        && off > allowed.saturating_add(uncertainty)
+    {
         let text = format!("{text}, and may be {}: it casts no vote", shown(allowed));
         examination.refuse(CHECK, text, KEEP_TIME);
-    } else if is_strict(settings) && off > allowed / 2 + uncertainty {
+    } else if let Some(allowed) = allowed
+        && off > allowed / 2 + uncertainty
+    {
         let text = format!("{text}; from {} on it casts no vote", shown(allowed));
         examination.warn(CHECK, text, KEEP_TIME);
-    } else if !is_strict(settings) && off > CLOCK_TOLERANCE + uncertainty {
+    } else if allowed.is_none() && off > CLOCK_TOLERANCE + uncertainty {
         let remedy =
             format!("{KEEP_TIME}: one that is set right by a jump ends locks early or late");
         examination.warn(CHECK, text, &remedy);
@@ -268,16 +271,19 @@ pub(super) fn clock(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::examine::{Fact, Finding, Severity};
+    use crate::Dialect;
+    use crate::admin::examine::{Fact, Finding, Severity};
     use crate::node::ClosedFor;
 
-    fn settings(dialect: Dialect) -> Settings {
-        Settings { dialect, ..Settings::default() }
+    const QUARANTINE: Duration = Duration::from_millis(30_500);
+
+    fn rests_on(dialect: Dialect) -> RestsOn {
+        dialect.rests_on(&RedisOptions::default(), Duration::from_secs(30))
     }
 
-    fn judged(judge: impl FnOnce(&mut Examination)) -> (Finding, bool, Examination) {
+    fn diagnosed(diagnose: impl FnOnce(&mut Examination)) -> (Finding, bool, Examination) {
         let mut examination = Examination::new("x");
-        judge(&mut examination);
+        diagnose(&mut examination);
         assert_eq!(examination.findings.len(), 1, "{examination:?}");
         let finding = examination.findings[0].clone();
         assert_eq!(finding.remedy.is_some(), finding.severity > Severity::Ok, "{finding:?}");
@@ -288,9 +294,9 @@ mod tests {
         let ours = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let offset = Duration::from_millis(offset_ms.unsigned_abs());
         let server = if offset_ms < 0 { ours - offset } else { ours + offset };
-        let (finding, usable, examination) = judged(|examination| {
+        let (finding, usable, examination) = diagnosed(|examination| {
             let round_trip = Duration::from_millis(round_trip_ms);
-            clock(examination, (server, ours), round_trip, &settings(dialect));
+            clock(examination, (server, ours), round_trip, rests_on(dialect));
         });
         assert_eq!(examination.fact("clock_offset_us"), Some(&Fact::Number(offset_ms * 1_000)));
         (finding.severity, finding.text, usable)
@@ -326,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn persistence_is_judged_by_what_a_crash_takes() {
+    fn persistence_is_diagnosed_by_what_a_crash_takes() {
         const ERROR: &str = "aof_enabled:1\naof_last_write_status:err";
         for (info, appendfsync, redlock, says, strict) in [
             ("aof_enabled:1", Some("always"), Severity::Ok, "forgets no lock", Severity::Ok),
@@ -337,7 +343,7 @@ mod tests {
             (ERROR, Some("always"), Severity::Error, "cannot write", Severity::Error),
         ] {
             let of = |dialect| {
-                judged(|it| persistence(it, info, appendfsync, Some(""), &settings(dialect))).0
+                diagnosed(|it| persistence(it, info, appendfsync, Some(""), rests_on(dialect))).0
             };
             let finding = of(Dialect::Redlock);
             assert_eq!(finding.severity, redlock, "{finding:?}");
@@ -349,7 +355,7 @@ mod tests {
     #[test]
     fn eviction_keeps_a_server_from_voting_in_the_strict_dialect() {
         let info = "maxmemory:100\nmaxmemory_policy:allkeys-lru";
-        let of = |dialect| judged(|it| memory(it, info, &settings(dialect)));
+        let of = |dialect| diagnosed(|it| memory(it, info, rests_on(dialect)));
         let (finding, usable, _) = of(Dialect::Strict);
         assert_eq!((finding.severity, usable), (Severity::Error, false));
         let (finding, usable, _) = of(Dialect::Redlock);
@@ -402,16 +408,17 @@ mod tests {
             ),
             (closed, Severity::Error, false, 0, "a:1, b:1 was replaced by a:1, c:1"),
         ] {
-            let (finding, votes, examination) = judged(|it| {
-                marker(it, &marked, &ours, &settings(Dialect::Strict));
+            let (finding, votes, examination) = diagnosed(|it| {
+                marker(it, &marked, &ours, &RedisOptions::default(), QUARANTINE);
             });
             assert_eq!((finding.severity, votes), (severity, usable), "{finding:?}");
             assert!(finding.text.contains(says), "{finding:?}");
             assert_eq!(examination.fact("quarantine_ms"), Some(&Fact::Number(quarantine_ms)));
         }
-        let trusting = Settings { trust_new_nodes: true, ..settings(Dialect::Strict) };
+        let trusting = RedisOptions::default().trust_new_nodes(true);
         let absent = Marker::without_set(Vec::new(), MarkerState::Absent);
-        let (finding, usable, _) = judged(|it| marker(it, &absent, &ours, &trusting));
+        let (finding, usable, _) =
+            diagnosed(|it| marker(it, &absent, &ours, &trusting, QUARANTINE));
         assert_eq!((finding.severity, usable), (Severity::Warn, true));
     }
 }

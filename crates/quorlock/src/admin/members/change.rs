@@ -6,7 +6,8 @@ use super::{Changed, MemberChange, Nodes, Progress, names, report};
 use crate::Error;
 use crate::drive::{Known, Looked, Set, Settled};
 use crate::node::{
-    self, ClientId, ClosedFor, Mark, Marker, MarkerState, Members, Node, Setting, Writes,
+    self, ClientId, ClosedFor, Mark, Marker, MarkerState, Members, Node, NodeContext, NodeOptions,
+    Writes,
 };
 use crate::runtime::{Runtime, random_u64};
 use crate::settings::Settings;
@@ -66,11 +67,11 @@ impl Plan {
 
 impl Plan {
     /// What the nodes of the new set have to agree on.
-    fn setting_of_new(&self, setting: &Setting) -> Setting {
-        let old = &setting.members;
+    fn context_of_new(&self, context: &NodeContext) -> NodeContext {
+        let old = &context.members;
         let names = self.names[..self.new_count].to_vec();
         let members = Members::new(names, old.max_ttl(), old.clock_ahead());
-        Setting { members, servers: Arc::default(), ..setting.clone() }
+        NodeContext { members, servers: Arc::default(), ..context.clone() }
     }
 }
 
@@ -118,13 +119,14 @@ fn stands(known: &Known, old: &Members, new: &Members) -> Result<Stands, String>
 /// Takes a change as far as it goes at once.
 pub(crate) async fn change(
     urls: &[String],
-    setting: &Setting,
+    context: &NodeContext,
     change: &MemberChange,
     gone: bool,
 ) -> Result<Changed, Error> {
     let plan = Plan::new(urls, change)?;
-    let setting = plan.setting_of_new(setting);
-    let nodes = Nodes::open(&plan.urls, &[], &setting).await?;
+    let context = plan.context_of_new(context);
+    context.options.clone().resolve(&plan.urls, false, &context.settings)?;
+    let nodes = Nodes::open(&plan.urls, &[], &context).await?;
     carry_out(&plan, &nodes, gone).await
 }
 
@@ -132,13 +134,14 @@ pub(crate) async fn change(
 /// may be new, then the one that leaves, if there is one. For tests of such nodes.
 ///
 /// # Errors
-/// [`Error::Misuse`] as [`Builder::change_members`](crate::Builder::change_members).
+/// [`Error::Misuse`] as [`Admin::change_members`](crate::admin::Admin::change_members).
 #[doc(hidden)]
 pub async fn change_own_nodes(
     nodes: Vec<Arc<dyn Node>>,
     new_count: usize,
     joins: bool,
     settings: &Settings,
+    options: &NodeOptions,
     runtime: &Arc<dyn Runtime>,
 ) -> Result<Progress, Error> {
     let names: Vec<_> = nodes.iter().map(|node| node.label().to_owned()).collect();
@@ -147,14 +150,14 @@ pub async fn change_own_nodes(
     let leaves = (nodes.len() > new_count).then_some(new_count);
     let plan = Plan { urls: Vec::new(), names, new_count, old, leaves, joins };
     let client = ClientId::random(&**runtime);
-    let setting = Setting::new(&[""; 0], &nodes, settings, runtime, client)?;
-    let nodes = Nodes { nodes, setting: &plan.setting_of_new(&setting) };
+    let context = NodeContext::new(&[""; 0], &nodes, settings, options, runtime, client)?;
+    let nodes = Nodes { nodes, context: &plan.context_of_new(&context) };
     Ok(carry_out(&plan, &nodes, false).await?.progress)
 }
 
-/// The setting of `nodes` is that of the new set.
+/// The context of `nodes` is that of the new set.
 async fn carry_out(plan: &Plan, nodes: &Nodes<'_>, gone: bool) -> Result<Changed, Error> {
-    let (setting, new) = (nodes.setting, &nodes.setting.members);
+    let (context, new) = (nodes.context, &nodes.context.members);
     let old_names = plan.old.iter().map(|index| plan.names[*index].clone());
     let old = &Members::new(old_names, new.max_ttl(), new.clock_ahead());
     let mut looked = nodes.look().await;
@@ -171,7 +174,7 @@ async fn carry_out(plan: &Plan, nodes: &Nodes<'_>, gone: bool) -> Result<Changed
         return Ok(Changed { report, progress: Progress::Interrupted });
     }
     let former = left.as_slice();
-    let set = Set { former, trusting: false, ..setting.set(new_nodes) };
+    let set = Set { former, trusting: false, ..context.set(new_nodes) };
     let (settled, known) = set.settle().await;
     let report = report(new_nodes, &known, &plan.names, new)?;
     let progress = match settled {
@@ -262,7 +265,7 @@ async fn close(
     old: &Members,
     new: &Members,
 ) -> Result<(), Error> {
-    let runtime = &*nodes.setting.runtime;
+    let runtime = &*nodes.context.runtime;
     let closed_for = ClosedFor { digest: old.digest().to_owned(), members: old.names().len() };
     let mark = |marker: &Marker| Mark {
         seen: marker.instance.clone(),

@@ -5,9 +5,9 @@
 //! and the script is sent behind it, which passes the lock on. That is another round trip, at the moment
 //! when somebody waits. Where it has happened, the next releases therefore go by the script at once.
 
-use super::connect::field;
-use super::resp::Command;
 use crate::node::Request;
+use crate::node::redis::connect::field;
+use crate::node::redis::resp::Command;
 use crate::token::Token;
 
 /// So many releases go by the script after one that the command was not enough for.

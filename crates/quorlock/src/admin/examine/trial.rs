@@ -11,12 +11,11 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use super::{Examination, shown};
-use crate::Dialect;
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
-    Answer, Call, ClientId, Failure, FailureKind, Grant, Inbox, Node, Proposal, Request, Restore,
-    Round, Secret, Setting, Ticket, TicketNumber, Verb,
+    Answer, Call, ClientId, Failure, FailureKind, Grant, Inbox, Node, NodeContext, Proposal,
+    Request, Restore, Round, Secret, Ticket, TicketNumber, Verb,
 };
 use crate::runtime::{Moment, random_u64, wall_us};
 use crate::token::Token;
@@ -34,11 +33,11 @@ pub(crate) enum Untold {
 pub(super) async fn run(
     examination: &mut Examination,
     node: &Arc<dyn Node>,
-    setting: &Setting,
+    context: &NodeContext,
     name: &[u8],
     untold: Untold,
 ) -> Option<Name> {
-    let name = [name, format!(":{:016x}", random_u64(&*setting.runtime)).as_bytes()].concat();
+    let name = [name, format!(":{:016x}", random_u64(&*context.runtime)).as_bytes()].concat();
     let name = match Name::new(name) {
         Ok(name) => name,
         Err(error) => {
@@ -46,15 +45,15 @@ pub(super) async fn run(
             return None;
         }
     };
-    let ears = Arc::new(Ears::new(Secret::random(&*setting.runtime)));
-    let inbox = Arc::downgrade(&ears);
-    node.listen(setting.client, 0, inbox);
-    let ready = within(setting, setting.settings.connect_limit, node.ready()).await;
+    let listener = Arc::new(GrantListener::new(Secret::random(&*context.runtime)));
+    let inbox = Arc::downgrade(&listener);
+    node.listen(context.client, 0, inbox);
+    let ready = within(context, context.settings.connect_limit, node.ready()).await;
     let unready = match ready {
         Some(Ok(())) => None,
         Some(Err(failure)) => Some(failure),
         None => {
-            let limit = setting.settings.connect_limit;
+            let limit = context.settings.connect_limit;
             let text =
                 format!("not connected after {limit:?}; is it up, and is the address right?");
             Some(Failure::new(FailureKind::Unreachable, text))
@@ -64,13 +63,13 @@ pub(super) async fn run(
         examination.fail(&failure);
         return None;
     }
-    if setting.settings.trust_new_nodes && setting.settings.dialect == Dialect::Strict {
-        setting.set(std::slice::from_ref(node)).settle().await;
+    if context.trusting {
+        context.set(std::slice::from_ref(node)).settle().await;
     }
-    let a = Token::random(&*setting.runtime);
-    let b = Token::random(&*setting.runtime);
-    let trial = Trial { node: &**node, setting, name: &name, secret: ears.secret };
-    trial.steps(examination, &a, &b, &ears, untold).await;
+    let a = Token::random(&*context.runtime);
+    let b = Token::random(&*context.runtime);
+    let trial = Trial { node: &**node, context, name: &name, secret: listener.secret };
+    trial.steps(examination, &a, &b, &listener, untold).await;
     // Whatever went wrong: nothing is to be left.
     for token in [&b, &a] {
         trial.ask(token, Wish::Release).await;
@@ -80,7 +79,7 @@ pub(super) async fn run(
 
 struct Trial<'a> {
     node: &'a dyn Node,
-    setting: &'a Setting,
+    context: &'a NodeContext,
     name: &'a Name,
     /// Of the ticket.
     secret: Secret,
@@ -92,7 +91,7 @@ impl Trial<'_> {
         examination: &mut Examination,
         a: &Token,
         b: &Token,
-        ears: &Ears,
+        listener: &GrantListener,
         untold: Untold,
     ) {
         for (what, wish) in [("taken", Wish::Acquire), ("extended", Wish::Extend)] {
@@ -102,7 +101,7 @@ impl Trial<'_> {
         }
         let looked = self.ask(a, Wish::Inspect).await;
         let queued = self.ask(b, Wish::Wait).await;
-        let released = self.setting.runtime.now();
+        let released = self.context.runtime.now();
         if let Err(why) = done(self.ask(a, Wish::Release).await) {
             return examination.fail(&why.about("a lock cannot be released"));
         }
@@ -121,11 +120,11 @@ impl Trial<'_> {
                 return examination.warn("queue", "a lock that is held is given away", remedy);
             }
         };
-        let limit = self.setting.settings.connect_limit;
-        let heard = if told { within(self.setting, limit, ears.heard()).await } else { None };
+        let limit = self.context.settings.connect_limit;
+        let heard = if told { within(self.context, limit, listener.heard()).await } else { None };
         match (heard, untold) {
             (Some(()), _) => {
-                let took = self.setting.runtime.now().since(released);
+                let took = self.context.runtime.now().since(released);
                 examination.number("wake_up_us", took.as_micros());
                 examination
                     .ok("wake-up", format!("waiters are told of their turn ({})", shown(took)));
@@ -143,9 +142,9 @@ impl Trial<'_> {
     }
 
     async fn ask(&self, token: &Token, wish: Wish) -> Answer {
-        let (setting, runtime) = (self.setting, &self.setting.runtime);
+        let (context, runtime) = (self.context, &self.context.runtime);
         let least = wall_us(&**runtime);
-        let proposal = setting.settings.fences.then_some(Proposal { least, block: 1 });
+        let proposal = context.settings.fences.then_some(Proposal { least, block: 1 });
         let question = Arc::new(Question {
             name: self.name.clone(),
             sent: runtime.now(),
@@ -153,8 +152,8 @@ impl Trial<'_> {
             proposal,
             token: *token,
             wish,
-            ttl: setting.settings.ttl,
-            client: setting.client,
+            ttl: context.settings.ttl,
+            client: context.client,
             secret: self.secret,
             answer: Slot::default(),
         });
@@ -186,11 +185,11 @@ fn done(answer: Answer) -> Result<(), Why> {
 
 /// Ends with `None` if the time is up first.
 async fn within<T>(
-    setting: &Setting,
+    context: &NodeContext,
     limit: Duration,
     future: impl Future<Output = T>,
 ) -> Option<T> {
-    let mut end = setting.runtime.sleep(limit);
+    let mut end = context.runtime.sleep(limit);
     let mut future = std::pin::pin!(future);
     poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(value) => Poll::Ready(Some(value)),
@@ -290,12 +289,12 @@ impl Round for Question {
 
 /// Hears of the grant.
 #[derive(Debug)]
-struct Ears {
+struct GrantListener {
     secret: Secret,
     granted: Slot<()>,
 }
 
-impl Ears {
+impl GrantListener {
     fn new(secret: Secret) -> Self {
         Self { secret, granted: Slot::default() }
     }
@@ -305,7 +304,7 @@ impl Ears {
     }
 }
 
-impl Inbox for Ears {
+impl Inbox for GrantListener {
     fn granted(&self, _node: usize, grant: Grant) {
         if grant.secret == self.secret {
             self.granted.put(());

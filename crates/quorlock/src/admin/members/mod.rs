@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::drive::{Known, Looked, Set};
-use crate::node::{self, Failure, FailureKind, Members, Node, Setting};
+use crate::node::{self, Failure, FailureKind, Members, Node, NodeContext};
 use quorlock_protocol::Carries;
 
 pub(crate) use change::change;
 pub use change::change_own_nodes;
 
-/// A set of nodes, from [`Builder::members`](crate::Builder::members).
+/// A set of nodes, from [`Admin::members`](crate::admin::Admin::members).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct MemberReport {
@@ -103,7 +103,7 @@ pub enum MemberChange {
     },
 }
 
-/// What came of a change, from [`Builder::change_members`](crate::Builder::change_members).
+/// What came of a change, from [`Admin::change_members`](crate::admin::Admin::change_members).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Changed {
@@ -128,7 +128,7 @@ pub enum Progress {
 /// The nodes behind some URLs.
 struct Nodes<'a> {
     nodes: Vec<Arc<dyn Node>>,
-    setting: &'a Setting,
+    context: &'a NodeContext,
 }
 
 impl<'a> Nodes<'a> {
@@ -136,13 +136,13 @@ impl<'a> Nodes<'a> {
     async fn open(
         urls: &[String],
         own: &[Arc<dyn Node>],
-        setting: &'a Setting,
+        context: &'a NodeContext,
     ) -> Result<Self, Error> {
-        let mut nodes = node::open_with(urls, setting)?;
+        let mut nodes = node::open_with(urls, context)?;
         nodes.extend(own.iter().cloned());
         {
             let mut waiting: Vec<_> = nodes.iter().map(|node| Some(node.ready())).collect();
-            let mut end = setting.runtime.sleep(2 * setting.settings.connect_limit);
+            let mut end = context.runtime.sleep(2 * context.settings.connect_limit);
             poll_fn(|cx| {
                 for slot in &mut waiting {
                     if slot.as_mut().is_some_and(|ready| ready.as_mut().poll(cx).is_ready()) {
@@ -156,11 +156,11 @@ impl<'a> Nodes<'a> {
             })
             .await;
         }
-        Ok(Self { nodes, setting })
+        Ok(Self { nodes, context })
     }
 
     async fn look(&self) -> Looked {
-        Looked::at(&self.nodes, &*self.setting.runtime).await
+        Looked::at(&self.nodes, &*self.context.runtime).await
     }
 }
 
@@ -168,11 +168,11 @@ impl<'a> Nodes<'a> {
 pub(crate) async fn members(
     urls: &[String],
     own: &[Arc<dyn Node>],
-    setting: &Setting,
+    context: &NodeContext,
 ) -> Result<MemberReport, Error> {
-    let nodes = Nodes::open(urls, own, setting).await?;
+    let nodes = Nodes::open(urls, own, context).await?;
     let looked = nodes.look().await;
-    report(&nodes.nodes, &looked.known, &names(urls, own)?, &setting.members)
+    report(&nodes.nodes, &looked.known, &names(urls, own)?, &context.members)
 }
 
 /// Does for nodes that cast no vote what any client does that meets them: their time without votes begins. Returns
@@ -180,10 +180,10 @@ pub(crate) async fn members(
 pub(crate) async fn begin(
     urls: &[String],
     own: &[Arc<dyn Node>],
-    setting: &Setting,
+    context: &NodeContext,
 ) -> Result<Vec<Known>, Error> {
-    let nodes = Nodes::open(urls, own, setting).await?;
-    let (_, known) = Set { trusting: false, ..setting.set(&nodes.nodes) }.settle().await;
+    let nodes = Nodes::open(urls, own, context).await?;
+    let (_, known) = Set { trusting: false, ..context.set(&nodes.nodes) }.settle().await;
     Ok(known)
 }
 

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::examine::all;
+use crate::admin::examine::all;
 use crate::name::Name;
-use crate::node::{self, Failure, FailureKind, Setting};
+use crate::node::{self, Failure, FailureKind, NodeContext};
 use crate::{Error, NodeAnswer, NodeAnswers};
 
 /// What a node is called, and how many of the locks it has kept, since they are held or wanted.
@@ -16,12 +16,12 @@ pub(crate) type Kept = (String, Result<i64, Failure>);
 /// Asks all nodes at once. Returns those that have not forgotten all, and why.
 pub(crate) async fn forget(
     urls: &[String],
-    setting: &Setting,
+    context: &NodeContext,
     names: Vec<Name>,
 ) -> Result<NodeAnswers, Error> {
     let names: Arc<[Name]> = names.into();
     let asking =
-        urls.iter().enumerate().map(|(index, url)| node::forget(index, url, setting, &names));
+        urls.iter().enumerate().map(|(index, url)| node::forget(index, url, context, &names));
     let mut answers = Vec::new();
     for (node, kept) in all(asking.collect::<Result<_, _>>()?).await {
         let failure = match kept {
@@ -42,11 +42,11 @@ pub(crate) async fn forget(
 /// that could not be asked.
 pub(crate) async fn forget_number(
     urls: &[String],
-    setting: &Setting,
+    context: &NodeContext,
     name: &Name,
 ) -> Result<(usize, NodeAnswers), Error> {
     let asking =
-        urls.iter().enumerate().map(|(index, url)| node::forget_number(index, url, setting, name));
+        urls.iter().enumerate().map(|(index, url)| node::forget_number(index, url, context, name));
     let (mut forgotten, mut answers) = (0, Vec::new());
     for (node, count) in all(asking.collect::<Result<_, _>>()?).await {
         match count {
