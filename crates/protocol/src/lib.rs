@@ -64,7 +64,7 @@ pub use membership::{Carries, MembershipStep, next_membership_step};
 pub use moment::Moment;
 pub use node_set::NodeSet;
 pub use patience::Patience;
-pub use queueing::{QueuePlace, Queueing, Step};
+pub use queueing::{QueuePlace, Queueing, Step, TICKET_LEAST, TICKET_TTLS, ticket_kept};
 pub use quorum::{MAX_NODES, Quorum};
 pub use release::{Release, ReleaseOutcome};
 pub use restore::Restore;

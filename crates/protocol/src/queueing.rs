@@ -8,10 +8,18 @@ use core::time::Duration;
 use crate::node_standing::{Micros, NodeStanding, Notes};
 use crate::{Fences, HolderFence, MAX_NODES, Moment, NodeSet, Quorum, Terms};
 
-/// A node forgets a queue that nobody has asked after for three leases, or three seconds. Whoever
+/// A node keeps a place in a queue for so many TTLs after the latest request with it.
+pub const TICKET_TTLS: u32 = 3;
+/// But not for less than this.
+pub const TICKET_LEAST: Duration = Duration::from_secs(3);
+
+/// How long a node keeps a place in a queue after the latest request with it, of a lock with this TTL. A waiter that
 /// waits for longer asks again in time, though nothing else is to be expected.
-const KEPT_LEASES: u32 = 2;
-const KEPT_AT_LEAST: Duration = Duration::from_secs(2);
+#[must_use]
+pub fn ticket_kept(ttl: Duration) -> Duration {
+    ttl.saturating_mul(TICKET_TTLS).max(TICKET_LEAST)
+}
+
 /// Whoever has a part of the nodes, and has offered it in vain, offers it again after this part of a TTL,
 /// then after twice as long and so on: a ticket that stands before ours may have come later than the offer.
 const FIRST_OFFER: u32 = 64;
@@ -402,7 +410,7 @@ impl Queueing {
         }
         let free_at = &mut free_at[..queued];
         free_at.sort_unstable();
-        let kept = terms.ttl.saturating_mul(KEPT_LEASES).max(KEPT_AT_LEAST);
+        let kept = ticket_kept(terms.ttl) / 3 * 2;
         let until = free_at[missing - 1].min(self.asked_at.after(kept));
         Step::Until(if granted == 0 { until } else { until.min(self.next_offer(terms)) })
     }

@@ -279,7 +279,8 @@ mod tests {
         wait.leave();
         let (sent, number) = (core.now(), TicketNumber::New(1));
         let secret = core.secrets.of(0, waiter, sent);
-        let ticket = Ticket { client: core.client, waiter, secret, number, sent };
+        let ticket =
+            Ticket { client: core.client, waiter, secret, number, sent, keep: Duration::MAX };
         let late = Late { name: Name::new("taken").unwrap(), token, ticket };
         core.nodes[0].submit(Call::new(Arc::new(late), 0));
         guard.release().await.unwrap();

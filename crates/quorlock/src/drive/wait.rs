@@ -19,11 +19,15 @@ use crate::waiters::Gone;
 use crate::watchdog::{Alarm, WheelSlot};
 use quorlock_protocol::{
     Defeat, HolderFence, Moment, NodeSet, QueuePlace, Queueing, Step, Terms, rest_in_quarantine,
+    ticket_kept,
 };
 
-/// A ticket that outlives its client is gone after three TTLs, and the record that it may have been
-/// granted in its last moment one later.
-const EXPIRES_AFTER_TTLS: u8 = 4;
+/// When nothing is left on a node of a ticket that outlives its client: neither the ticket, nor the record that it may
+/// have been granted in its last moment.
+pub(super) fn ticket_gone_after(ttl: Duration) -> Duration {
+    ticket_kept(ttl).saturating_add(ttl)
+}
+
 /// A ticket waits no longer than this for the release before it.
 const LATEST_TICKET: Duration = Duration::from_millis(2);
 /// How long to ask nothing while some nodes cast no vote, and others that are missing would be enough.
@@ -183,11 +187,8 @@ impl WaitRound {
                 let token = state.identity.token;
                 state.phase = Phase::Over;
                 let non_voting = self.core.non_voting(state.refusals.failures());
-                let origin = Origin::Queued {
-                    others: state.others,
-                    expires_after_ttls: EXPIRES_AFTER_TTLS,
-                    backing: state.queueing.backing(),
-                };
+                let origin =
+                    Origin::Queued { others: state.others, backing: state.queueing.backing() };
                 drop(state);
                 non_voting.log(&self.core);
                 self.end();
@@ -237,7 +238,7 @@ impl WaitRound {
 
     /// Gives everything back that nodes know by this, for good.
     fn release(&self, Identity { token, waiter }: Identity) {
-        let (now, expires_after) = (self.core.now(), self.ttl() * u32::from(EXPIRES_AFTER_TTLS));
+        let (now, expires_after) = (self.core.now(), ticket_gone_after(self.ttl()));
         let gone = Gone { waiter, name: self.name.clone(), token, expires_after };
         self.core.waiters.left(gone, now);
         let (name, all) = (self.name.clone(), NodeSet::first(self.core.nodes.len()));
@@ -642,7 +643,14 @@ impl Round for Ask {
         let Identity { token, waiter } = &self.identity;
         let secret = core.secrets.of(node, *waiter, self.sent);
         let (client, waiter) = (core.client, *waiter);
-        let ticket = Ticket { client, waiter, secret, number, sent: self.sent };
+        let ticket = Ticket {
+            client,
+            waiter,
+            secret,
+            number,
+            sent: self.sent,
+            keep: ticket_kept(self.wait.ttl()),
+        };
         let ttl = self.wait.ttl();
         let verb = Verb::Wait { token, ttl, ticket, yielding, proposal };
         Request { name, sent, wall_us, verb }

@@ -180,6 +180,8 @@ pub struct Ticket {
     /// What [`Grant::sent`] repeats: when the request with it was sent, by the clock of its lease. It
     /// grows from request to request.
     pub sent: Moment,
+    /// How long a node keeps the place after this request. A client that still wants it asks again before.
+    pub keep: Duration,
 }
 
 /// Where a ticket stands in the queue: low numbers are served first.

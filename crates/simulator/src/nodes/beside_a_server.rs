@@ -446,7 +446,8 @@ impl Pair {
             0..5 => AskedVerb::Acquire { token, ttl, proposal },
             5..WANTING => {
                 let (secret, sent) = (Secret::random(&*self.time), self.time.now());
-                let ticket = Ticket { client, waiter: who, secret, number, sent };
+                let ticket =
+                    Ticket { client, waiter: who, secret, number, sent, keep: Duration::MAX };
                 AskedVerb::Wait { token, ttl, ticket, yielding: random.percent(30), proposal }
             }
             WANTING..12 => AskedVerb::Confirm { token, fence: least },
@@ -846,7 +847,8 @@ async fn strict_where_the_numbers_end() {
     let wait = |pair: &Pair, who: usize, client: ClientId| {
         let (secret, sent) = (Secret::random(&*pair.time), pair.time.now());
         let number = TicketNumber::New(who as u64);
-        let ticket = Ticket { client, waiter: who as u64, secret, number, sent };
+        let ticket =
+            Ticket { client, waiter: who as u64, secret, number, sent, keep: Duration::MAX };
         let (token, proposal) = (pair.askers[who].token, Some(Proposal { least: 1, block: 1 }));
         let verb = AskedVerb::Wait { token, ttl: MAX_TTL, ticket, yielding: false, proposal };
         pair.asked(name, verb, 0)

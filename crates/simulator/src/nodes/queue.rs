@@ -1,9 +1,11 @@
 //! The queues beside the locks: what `pass_on.lua` and the first half of `wait.lua` do.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use quorlock::node::{ClientId, Grant, Proposal, Ticket, TicketNumber};
 use quorlock::runtime::Moment;
+use quorlock_protocol::ticket_kept;
 
 use super::Script;
 use super::verbs::{Keys, Records, Taking};
@@ -27,9 +29,9 @@ pub(super) struct Waiter {
     pub(super) seen_us: u64,
 }
 
-/// Then whoever stood there has long stopped asking.
+/// Then the client that stood there has long stopped asking.
 fn forgotten_ms(ttl_ms: u64) -> u64 {
-    (3 * ttl_ms).max(3_000)
+    ticket_kept(Duration::from_millis(ttl_ms)).as_millis() as u64
 }
 
 /// Whose turn it is.

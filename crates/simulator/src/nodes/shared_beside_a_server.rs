@@ -134,7 +134,8 @@ impl Pair {
             }
             9..14 => {
                 let (secret, sent) = (Secret::random(&*self.runtime), self.runtime.now());
-                let ticket = Ticket { client, waiter: who, secret, number, sent };
+                let ticket =
+                    Ticket { client, waiter: who, secret, number, sent, keep: Duration::MAX };
                 AskedVerb::Wait { token, ttl, ticket, yielding: random.percent(30), proposal }
             }
             14..18 => AskedVerb::Release { token, next: least, queued: true, participant },

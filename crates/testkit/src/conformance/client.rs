@@ -7,8 +7,8 @@ use std::time::Duration;
 use quorlock::node::{ClientId, Grant, Inbox, Node, Record, Secret, Ticket, TicketNumber};
 use quorlock::runtime::{Moment, TokioRuntime};
 
-use super::Backend;
 use super::probe::{Owner, Probe, owner};
+use super::{Backend, LONG};
 
 /// What the clients call the node: not a number that anything starts at.
 const NODE: usize = 3;
@@ -174,7 +174,7 @@ impl Waiter<'_> {
     #[must_use]
     pub fn ticket(&self, number: TicketNumber) -> Ticket {
         let (secret, sent) = (Secret::random(&TokioRuntime::current()), Moment::default());
-        Ticket { client: self.client.id, waiter: self.waiter, secret, number, sent }
+        Ticket { client: self.client.id, waiter: self.waiter, secret, number, sent, keep: 3 * LONG }
     }
 }
 

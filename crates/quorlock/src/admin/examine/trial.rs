@@ -72,7 +72,7 @@ pub(super) async fn run(
     trial.steps(examination, &a, &b, &listener, untold).await;
     // Whatever went wrong: nothing is to be left.
     for token in [&b, &a] {
-        trial.ask(token, Wish::Release).await;
+        trial.ask(token, TrialStep::Release).await;
     }
     Some(name)
 }
@@ -94,15 +94,15 @@ impl Trial<'_> {
         listener: &GrantListener,
         untold: Untold,
     ) {
-        for (what, wish) in [("taken", Wish::Acquire), ("extended", Wish::Extend)] {
-            if let Err(why) = done(self.ask(a, wish).await) {
+        for (what, step) in [("taken", TrialStep::Acquire), ("extended", TrialStep::Extend)] {
+            if let Err(why) = done(self.ask(a, step).await) {
                 return examination.fail(&why.about(&format!("a lock cannot be {what}")));
             }
         }
-        let looked = self.ask(a, Wish::Inspect).await;
-        let queued = self.ask(b, Wish::Wait).await;
+        let looked = self.ask(a, TrialStep::Inspect).await;
+        let queued = self.ask(b, TrialStep::Wait).await;
         let released = self.context.runtime.now();
-        if let Err(why) = done(self.ask(a, Wish::Release).await) {
+        if let Err(why) = done(self.ask(a, TrialStep::Release).await) {
             return examination.fail(&why.about("a lock cannot be released"));
         }
         examination.ok("rights", "a lock can be taken, extended and released");
@@ -141,7 +141,7 @@ impl Trial<'_> {
         }
     }
 
-    async fn ask(&self, token: &Token, wish: Wish) -> Answer {
+    async fn ask(&self, token: &Token, step: TrialStep) -> Answer {
         let (context, runtime) = (self.context, &self.context.runtime);
         let least = wall_us(&**runtime);
         let proposal = context.settings.fences.then_some(Proposal { least, block: 1 });
@@ -151,7 +151,7 @@ impl Trial<'_> {
             wall_us: wall_us(&**runtime),
             proposal,
             token: *token,
-            wish,
+            step,
             ttl: context.settings.ttl,
             client: context.client,
             secret: self.secret,
@@ -236,7 +236,7 @@ impl<T> Slot<T> {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Wish {
+enum TrialStep {
     Acquire,
     Extend,
     Inspect,
@@ -251,7 +251,7 @@ struct Question {
     wall_us: u64,
     proposal: Option<Proposal>,
     token: Token,
-    wish: Wish,
+    step: TrialStep,
     ttl: Duration,
     client: ClientId,
     secret: Secret,
@@ -261,16 +261,25 @@ struct Question {
 impl Round for Question {
     fn request(&self, _node: usize) -> Request<'_> {
         let (token, ttl) = (&self.token, self.ttl);
-        let verb = match self.wish {
-            Wish::Acquire => Verb::Acquire { token, ttl, proposal: self.proposal },
-            Wish::Extend => Verb::Extend { token, ttl, restore: Restore::Never, participant: None },
-            Wish::Inspect => Verb::Inspect,
-            Wish::Wait => {
+        let verb = match self.step {
+            TrialStep::Acquire => Verb::Acquire { token, ttl, proposal: self.proposal },
+            TrialStep::Extend => {
+                Verb::Extend { token, ttl, restore: Restore::Never, participant: None }
+            }
+            TrialStep::Inspect => Verb::Inspect,
+            TrialStep::Wait => {
                 let (client, secret, number) = (self.client, self.secret, TicketNumber::New(1));
-                let ticket = Ticket { client, waiter: 1, secret, number, sent: self.sent };
+                let ticket = Ticket {
+                    client,
+                    waiter: 1,
+                    secret,
+                    number,
+                    sent: self.sent,
+                    keep: quorlock_protocol::ticket_kept(ttl),
+                };
                 Verb::Wait { token, ttl, ticket, yielding: false, proposal: self.proposal }
             }
-            Wish::Release => {
+            TrialStep::Release => {
                 let until = Some(self.sent.after(ttl));
                 Verb::Release { token, until, next: 0, queued: false, participant: None }
             }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Claim, LocalTurn, Passed};
+use crate::drive::wait::ticket_gone_after;
 use crate::drive::{ReleaseRound, SetNoteRound};
 use crate::error::Error;
 use crate::locked::locked;
@@ -77,10 +78,12 @@ impl Claim {
 
     /// Releases it on the nodes: it is not extended any more.
     pub(crate) fn release_on_nodes(&self) -> Arc<ReleaseRound> {
-        let (name, expires_after) =
-            (self.name.clone(), self.ttl() * u32::from(self.expires_after_ttls));
-        // Only tickets outlive a record.
-        let queued = self.expires_after_ttls > 1;
+        let (name, queued) = (self.name.clone(), self.queued);
+        let expires_after = match (queued, self.resumed) {
+            (false, _) => self.ttl(),
+            (true, false) => ticket_gone_after(self.ttl()),
+            (true, true) => ticket_gone_after(self.ttl()).max(self.core.settings.max_ttl),
+        };
         let who = (self.token, self.participant());
         let (round, loss_signal, send) = {
             let mut state = locked(&self.state);

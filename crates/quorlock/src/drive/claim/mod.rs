@@ -45,8 +45,10 @@ pub(crate) struct Claim {
     pub(crate) name: Name,
     pub(crate) token: Token,
     ttl_ns: u64,
-    /// Records and tickets of it expire after so many TTLs without an extension.
-    expires_after_ttls: u8,
+    /// Tickets of it may be left in the queues of the nodes.
+    queued: bool,
+    /// Another process took it, perhaps with another TTL, and has handed it over.
+    resumed: bool,
     /// A majority of the nodes gave out the same fence at once.
     fence_agreed: bool,
     /// Another process has taken it, and this one takes part in it.
@@ -127,8 +129,6 @@ pub(crate) enum Origin {
     Queued {
         /// Whether others were left there.
         others: bool,
-        /// For how many TTLs tickets of it may be left.
-        expires_after_ttls: u8,
         /// It stands on these.
         backing: NodeSet,
     },
@@ -147,9 +147,6 @@ pub(crate) struct Won {
     /// How many holders of this process may have it in a row: so many fences are reserved.
     pub(crate) turns: u16,
 }
-
-/// Records and tickets of a claim that was handed over may last for so many TTLs at least.
-const RESUMED_EXPIRES_AFTER_TTLS: u8 = 4;
 
 impl Won {
     /// A claim of another process, of which nothing is known yet.
@@ -172,21 +169,14 @@ impl Claim {
         let LockOptions { ttl, keep, noted, .. } = options;
         let Won { origin, valid_until, fence, turns } = won;
         let all = NodeSet::first(core.nodes.len());
-        let (on, expires_after_ttls, others, backing) = match origin {
-            Origin::Asked { on, backing } => (on, 1, false, backing),
-            Origin::Queued { others, expires_after_ttls, backing } => {
-                (all, expires_after_ttls, others, backing)
-            }
-            Origin::Borrowed => (all, 1, false, NodeSet::EMPTY),
-            // Who took it may have used another TTL.
-            Origin::Resumed => {
-                let ttls = core.settings.max_ttl.as_nanos().div_ceil(ttl.as_nanos().max(1));
-                let expires_after_ttls =
-                    u8::try_from(ttls).unwrap_or(u8::MAX).max(RESUMED_EXPIRES_AFTER_TTLS);
-                (all, expires_after_ttls, false, NodeSet::EMPTY)
-            }
+        let (on, queued, others, backing) = match origin {
+            Origin::Asked { on, backing } => (on, false, false, backing),
+            Origin::Queued { others, backing } => (all, true, others, backing),
+            Origin::Borrowed => (all, false, false, NodeSet::EMPTY),
+            Origin::Resumed => (all, true, false, NodeSet::EMPTY),
         };
         let borrowed = matches!(origin, Origin::Borrowed);
+        let resumed = matches!(origin, Origin::Resumed);
         let elsewhere = matches!(origin, Origin::Borrowed | Origin::Resumed);
         core.note_fence(fence.last);
         let now = core.now();
@@ -198,7 +188,8 @@ impl Claim {
             name,
             token,
             ttl_ns: u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX),
-            expires_after_ttls,
+            queued,
+            resumed,
             fence_agreed: fence.agreed,
             borrowed,
             renewed: keep.renew,

@@ -385,7 +385,8 @@ mod tests {
             let listener = Listener { node: 0, inbox: Arc::downgrade(&inbox) as Weak<dyn Inbox> };
             records.listeners.insert(client, listener);
             let (secret, number) = (Secret::random(&runtime), TicketNumber::New(1));
-            let ticket = Ticket { client, waiter: 1, secret, number, sent: second(0) };
+            let ticket =
+                Ticket { client, waiter: 1, secret, number, sent: second(0), keep: Duration::MAX };
             Self { records, name: Name::new("n").unwrap(), ticket, inbox: Some(inbox) }
         }
 

@@ -123,7 +123,14 @@ mod tests {
         let (client, number) = (ClientId::random(&runtime), TicketNumber::New(1));
         let (waiter, sent) = (u64::MAX - 9, Moment::from_nanos(u64::MAX - 1));
         let secret = Secret::random(&runtime);
-        let named = named(&Ticket { client, waiter, secret, number, sent });
+        let named = named(&Ticket {
+            client,
+            waiter,
+            secret,
+            number,
+            sent,
+            keep: std::time::Duration::ZERO,
+        });
         let number = (1 << 53) - 1;
         for (text, others) in [
             (" 18446744073709551614 0 9007199254740991", false),

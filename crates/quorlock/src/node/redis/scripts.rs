@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use super::resp::{Command, part};
+use quorlock_protocol::{TICKET_LEAST, TICKET_TTLS};
 
 /// A script, and the command that calls it by its hash.
 #[derive(Debug)]
@@ -81,7 +82,12 @@ impl Scripts {
         let verb = |verb| put("", &[], verb);
         let participants = include_str!("dialect/lua/participants.lua");
         let renew = include_str!("dialect/lua/renew.lua");
-        let pass_on = include_str!("dialect/lua/pass_on.lua");
+        let pass_on = format!(
+            "local TICKET_TTLS, TICKET_LEAST_MS = {TICKET_TTLS}, {}\n{}",
+            TICKET_LEAST.as_millis(),
+            include_str!("dialect/lua/pass_on.lua")
+        );
+        let pass_on = pass_on.as_str();
         let passing = |common, verb| put(common, &[pass_on, participants], verb);
         Self {
             acquire: put(acquire, &[], include_str!("dialect/lua/acquire.lua")),

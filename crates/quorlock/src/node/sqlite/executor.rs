@@ -484,8 +484,14 @@ mod tests {
     fn call(executor: &Executor, token: Token, waiter: Option<u64>) -> Call {
         let (secret, number) = (Secret::random(&*executor.runtime), TicketNumber::New(1));
         let sent = executor.runtime.now();
-        let ticket =
-            waiter.map(|waiter| Ticket { client: executor.client, waiter, secret, number, sent });
+        let ticket = waiter.map(|waiter| Ticket {
+            client: executor.client,
+            waiter,
+            secret,
+            number,
+            sent,
+            keep: Duration::MAX,
+        });
         Call::new(Arc::new(Asking { name: Name::new("a").unwrap(), token, sent, ticket }), 0)
     }
 

@@ -20,9 +20,9 @@
 -- SENT_NS and TTL_MS must therefore come from one and the same request.
 --
 
--- Three leases, or three seconds: then whoever stood here has long stopped asking.
+-- Then the client that stood here has long stopped asking.
 local function forgotten_ms(ttl_ms)
-  return math.max(3 * ttl_ms, 3000)
+  return math.max(TICKET_TTLS * ttl_ms, TICKET_LEAST_MS)
 end
 
 -- lock     the key of the lock
