@@ -74,10 +74,8 @@ impl NodeOptions {
     ) -> Result<KindTerms, Error> {
         let mut terms = KindTerms::default();
         for kind in KINDS {
-            let of_kind =
-                |url: &str| Kind::known(url).is_some_and(|(it, _)| std::ptr::eq(it, kind));
             let urls = urls.iter().map(AsRef::as_ref).enumerate();
-            let urls: Vec<_> = urls.filter(|(_, url)| of_kind(url)).collect();
+            let urls: Vec<_> = urls.filter(|(_, url)| kind.login_of(url).is_some()).collect();
             if !urls.is_empty() {
                 (kind.resolve)(self, &urls, settings)?;
             }
@@ -169,10 +167,13 @@ impl Kind {
 
     /// The kind of a URL, and where that has its login; `None` for a scheme that no kind has.
     pub(super) fn known(url: &str) -> Option<(&'static Self, Login)> {
-        KINDS.iter().find_map(|kind| {
-            let (_, login) = kind.schemes.iter().find(|(known, _)| *known == scheme(url))?;
-            Some((kind, *login))
-        })
+        KINDS.iter().find_map(|kind| Some((kind, kind.login_of(url)?)))
+    }
+
+    /// Where a URL of this kind has its login; `None` for a URL of another kind.
+    fn login_of(&self, url: &str) -> Option<Login> {
+        let (_, login) = self.schemes.iter().find(|(known, _)| *known == scheme(url))?;
+        Some(*login)
     }
 }
 
@@ -198,6 +199,24 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    #[cfg(all(feature = "redis", feature = "sqlite"))]
+    fn options_count_where_there_are_nodes_of_their_kind() {
+        let options = RedisOptions::default().prefix("app:").trust_new_nodes(true);
+        let terms = |urls: &[&str], has_own| {
+            let settings = Settings::default();
+            let mut options = NodeOptions::from(options.clone());
+            let terms = options.resolve(urls, has_own, &settings).unwrap();
+            (terms.name_prefix, terms.clock_ahead.as_millis(), terms.trusts_new_nodes)
+        };
+        let of_redis = (b"app:".to_vec(), 300, true);
+        assert_eq!(terms(&["redis://a", "redis://b"], false), of_redis);
+        assert_eq!(terms(&["sqlite:a", "redis+unix:///b"], false), of_redis);
+        assert_eq!(terms(&[], true), of_redis);
+        assert_eq!(terms(&["sqlite:a"], false), (Vec::new(), 0, false));
+        assert_eq!(terms(&["redis://a?prefix=x"], false), (b"x".to_vec(), 300, true));
     }
 
     #[test]

@@ -55,10 +55,10 @@
 //! A release finds the queue of the lock in the file, and writes the record of the first in it who is
 //! still there, in the same transaction. Then it sends it a message: `wake` has the ways and the means.
 //! Nobody polls. Word can only get lost with the process that was to send it, killed between the
-//! commit and the word; then the new holder finds out when the record that he waits for would have
+//! commit and the message; then the new holder finds out when the record that it waits for would have
 //! ended. A process that was killed while it waited is passed over at once.
 //!
-//! The task that waits for word runs on tokio, which must have its I/O enabled, as for Redis nodes.
+//! The task that waits for messages runs on tokio, which must have its I/O enabled, as for Redis nodes.
 //!
 //! # Processes that get in each other's way
 //!
