@@ -16,12 +16,20 @@ use crate::tally::Tally;
 /// How long the output may be silent before a look is taken whether cargo has ended.
 const QUIET: Duration = Duration::from_millis(500);
 
+/// The environment variable that lists what tests may not lack. Without it, as under plain `cargo test`, a test that
+/// needs what a machine has not is skipped.
+pub(crate) const REQUIRES: &str = "QUORLOCK_TEST_REQUIRES";
+
+/// What is there once all packages are installed.
+const INSTALLED: &str = "redis-server,cc,postgres,chromium,valgrind";
+
 /// Runs the tests. The last line printed is the summary.
 pub(crate) fn run(project: &Project, extra: &[String]) -> Result<ExitCode> {
     let mut notes = Vec::new();
     let peers = prepare(project, &mut notes)?;
 
     let mut command = project.cargo(test_arguments(extra));
+    command.env(REQUIRES, required(peers.as_ref()));
     if let Some(peers) = &peers {
         command.env("QUORLOCK_TEST_PYTHON", &peers.python);
         if let Some(valkey) = &peers.valkey {
@@ -42,6 +50,14 @@ pub(crate) fn run(project: &Project, extra: &[String]) -> Result<ExitCode> {
     }
     println!("{tally}");
     Ok(if status.success() && tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What no test may lack.
+fn required(peers: Option<&Peers>) -> String {
+    let python = peers.map(|_| "python");
+    let valkey = peers.and_then(|peers| peers.valkey.as_ref()).map(|_| "valkey");
+    let peers = python.into_iter().chain(valkey);
+    [INSTALLED].into_iter().chain(peers).collect::<Vec<_>>().join(",")
 }
 
 /// Installs what is missing. What cannot be had, and the tests can do without, becomes a note.

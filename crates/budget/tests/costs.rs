@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
+use quorlock_testkit::{skipping, test};
 use tempfile::TempDir;
 
 /// The most instructions of lock + release: what they were when this was last written down, and 15 %,
@@ -113,12 +114,12 @@ fn per_cycle(cost_of: impl Fn(u64) -> u64) -> u64 {
 
 /// What valgrind says of a run.
 fn valgrind(options: &[&str], load: Load, cycles: u64) -> String {
-    let output = Command::new("valgrind")
+    let output = Command::new(skipping::program("valgrind"))
         .args(options)
         .arg(&*PROGRAM)
         .args(arguments(load, cycles))
         .output()
-        .expect("valgrind starts: `cargo xtask test` installs it");
+        .expect("valgrind starts");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "valgrind or the program failed:\n{text}");
     text

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use quorlock_simulator::{Dialect, SCENARIOS, html};
+use quorlock_testkit::{skipping, test};
 
 /// Measures what was drawn, and leaves it in the page.
 const MEASURE: &str = "<script>
@@ -21,6 +22,7 @@ document.title = `MEASURED outside=${outside.length} held=${seen.length} loaded=
 
 #[test]
 fn a_browser_draws_all_of_it_within_its_frame_and_loads_nothing() {
+    let chromium = skipping::program("chromium");
     let folder = std::env::temp_dir().join(format!("quorlock-pictures-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
     for scenario in &SCENARIOS {
@@ -28,12 +30,12 @@ fn a_browser_draws_all_of_it_within_its_frame_and_loads_nothing() {
         let page = html(scenario.title, scenario.about, &[("a", &redlock), ("b", &strict)]);
         let file = folder.join("page.html");
         fs::write(&file, page.replace("</body>", MEASURE)).expect("a page");
-        let browser = Command::new("chromium")
+        let browser = Command::new(&chromium)
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
             .arg(format!("--user-data-dir={}", folder.join("profile").display()))
             .arg(format!("file://{}", file.display()))
             .output()
-            .expect("chromium, which `cargo xtask test` installs");
+            .expect("chromium starts");
         let dom = String::from_utf8_lossy(&browser.stdout).into_owned();
         let measured = dom.split("MEASURED ").nth(1).and_then(|rest| rest.split('<').next());
         let held = if scenario.name == "three-way-split" { 6 } else { 4 };

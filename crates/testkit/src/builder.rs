@@ -7,7 +7,11 @@ use tempfile::TempDir;
 use crate::RedisServer;
 use crate::clock::{ControlPage, Moves};
 use crate::server::{Parts, ReservedPort};
+use crate::skipping;
 use crate::tls::Certificates;
+
+/// The program that is run unless another is given.
+const REDIS: &str = "redis-server";
 
 /// The options of a [`RedisServer`], from [`RedisServer::builder`].
 ///
@@ -47,7 +51,7 @@ enum Listen {
 impl RedisServerBuilder {
     pub(crate) fn new() -> Self {
         Self {
-            program: "redis-server".into(),
+            program: REDIS.into(),
             listen: Listen::Tcp,
             password: None,
             appendfsync: None,
@@ -145,7 +149,10 @@ impl RedisServerBuilder {
     }
 
     /// Starts the server without waiting for it.
-    pub(crate) fn launch(self) -> RedisServer {
+    pub(crate) fn launch(mut self) -> RedisServer {
+        if self.program == REDIS {
+            self.program = skipping::program(REDIS).into();
+        }
         let dir = TempDir::with_prefix("quorlock-redis-").expect("a temporary directory");
         let socket = dir.path().join("redis.sock");
         let port = match self.listen {

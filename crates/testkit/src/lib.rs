@@ -15,6 +15,9 @@
 //!
 //! A [`PostgresServer`] is a database for tests of what locks protect.
 //!
+//! A test that starts a server is made with [`macro@test`], which skips it on a machine without the program and
+//! says so: see [`skipping`].
+//!
 //! Everything here blocks and works from sync and async tests alike. A call that fails panics:
 //! a test has nothing better to do with the error.
 //!
@@ -34,10 +37,13 @@ pub mod conformance;
 mod connection;
 mod forgetting;
 mod hostile;
+mod lockers;
+mod logs;
 mod postgres;
 mod proxy;
 mod resp;
 mod server;
+pub mod skipping;
 mod spawner;
 mod still_world;
 mod tls;
@@ -51,8 +57,11 @@ pub use builder::{AppendFsync, RedisServerBuilder};
 pub use clock::ServerClock;
 pub use forgetting::AofMark;
 pub use hostile::{Conversation, HostileServer};
+pub use lockers::{patient, patient_options, redlock_locker, urls};
+pub use logs::Logs;
 pub use postgres::PostgresServer;
 pub use proxy::Proxy;
+pub use quorlock_test_attribute::test;
 pub use resp::{Client, Reply};
 pub use server::RedisServer;
 pub use still_world::StillWorld;

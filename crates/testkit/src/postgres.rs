@@ -12,6 +12,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
+use crate::skipping::lacks;
 use crate::spawner::{self, UNLESS_ORPHANED};
 use crate::{DEADLINE, POLL_EVERY};
 
@@ -191,7 +192,9 @@ fn find_programs() -> PathBuf {
     // A link leads to where its siblings are.
     let on_path = server.filter_map(|file| file.canonicalize().ok()).find(|file| file.is_file());
     let folder = on_path.and_then(|file| Some(file.parent()?.to_owned())).or_else(newest_of_debian);
-    folder.expect("PostgreSQL: `cargo xtask test` installs it")
+    folder.unwrap_or_else(|| {
+        lacks("postgres", "no PostgreSQL is here: `cargo xtask test` installs it")
+    })
 }
 
 fn newest_of_debian() -> Option<PathBuf> {

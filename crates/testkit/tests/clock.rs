@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
-use quorlock_testkit::{RedisServer, Reply, eventually};
+use quorlock_testkit::{RedisServer, Reply, eventually, skipping, test};
 
 const HOUR_US: i64 = 3_600_000_000;
 const HOUR_MS: i64 = 3_600_000;
@@ -273,11 +273,7 @@ fn a_server_with_monotonic_clocks_of_its_own_lives_with_jumps() {
 
 #[test]
 fn valkey_goes_by_it_too() {
-    let Some(program) = std::env::var_os("QUORLOCK_TEST_VALKEY") else {
-        eprintln!("skipped: QUORLOCK_TEST_VALKEY does not name a server");
-        return;
-    };
-    let server = RedisServer::builder().program(program).own_clock().start();
+    let server = RedisServer::builder().program(skipping::valkey()).own_clock().start();
     for ahead in [-1, 0, 1, 2] {
         server.clock().true_time();
         server.clock().jump_ms(ahead * HOUR_MS);
@@ -304,7 +300,7 @@ fn a_program_that_takes_no_notice_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (source_path, program) = (dir.path().join("deaf.c"), dir.path().join("deaf"));
     fs::write(&source_path, source).expect("written");
-    let mut cc = Command::new("cc");
+    let mut cc = Command::new(skipping::program("cc"));
     let status = cc.arg("-static").arg(&source_path).arg("-o").arg(&program).status();
     assert!(status.expect("a compiler").success());
 

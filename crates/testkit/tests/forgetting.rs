@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use quorlock_testkit::{AppendFsync, RedisServer, RedisServerBuilder, Reply};
+use quorlock_testkit::{AppendFsync, RedisServer, RedisServerBuilder, Reply, test};
 
 fn set(server: &RedisServer, key: &str) {
     assert_eq!(server.command(&["SET", key, "value"]), Reply::Simple("OK".into()));

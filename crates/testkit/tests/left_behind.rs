@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually};
+use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually, test};
 
 /// Whether the process is over. One that nobody waits for stays visible as a zombie.
 fn is_gone(pid: u32) -> bool {

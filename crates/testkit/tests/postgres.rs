@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use quorlock_testkit::{PostgresServer, eventually};
+use quorlock_testkit::{PostgresServer, eventually, test};
 
 /// Whether the process is over. One that nobody waits for stays visible as a zombie.
 fn is_gone(pid: u32) -> bool {

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use quorlock_testkit::{Client, DEADLINE, Proxy, RedisServer, Reply, eventually};
+use quorlock_testkit::{Client, DEADLINE, Proxy, RedisServer, Reply, eventually, test};
 
 fn server_and_proxy() -> (RedisServer, Proxy) {
     let server = RedisServer::start();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock_testkit::{
-    Client, DEADLINE, RedisServer, RedisServerBuilder, Reply, eventually, servers,
+    Client, DEADLINE, RedisServer, RedisServerBuilder, Reply, eventually, servers, test,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::Part;
 use super::explained::{Explained, Survivor, Tally};
 use crate::project::{Project, command_line, find_program, run as run_command};
+use crate::test_command::REQUIRES;
 
 /// The version of cargo-mutants to install where there is none.
 const CARGO_MUTANTS: &str = "27.1.0";
@@ -68,6 +69,8 @@ pub(super) fn run(project: &Project, area: &Area, part: &Part) -> Result<bool> {
         .env("CARGO_TARGET_DIR", project.target.join("mutants").join("build"))
         // That a property fails is enough: nobody reads the smallest case of it.
         .env("PROPTEST_MAX_SHRINK_ITERS", "0")
+        // A test that is skipped notices nothing.
+        .env(REQUIRES, "redis-server")
         // On a machine that is busy a test that passes must not seem to hang.
         .args(["mutants", "--dir=.", "--jobs=1", "--no-times", "--no-config"])
         .arg("--minimum-test-timeout=120")

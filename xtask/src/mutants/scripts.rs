@@ -20,6 +20,7 @@ use super::explained::{Explained, Survivor, Tally};
 use super::lua::{Mutant, mutants};
 use crate::debian;
 use crate::project::{Project, command_line};
+use crate::test_command::REQUIRES;
 
 const FOLDER: &str = "crates/quorlock/src/node/redis/dialect/lua";
 /// A script that loops for ever makes its server hang: a test that takes so many times as long as it does with
@@ -281,6 +282,8 @@ impl Bench<'_> {
             .env("QUORLOCK_MUTANT_OF", self.original(file))
             .env("QUORLOCK_MUTANT", &mutant)
             .env("RUST_BACKTRACE", "0")
+            // A test that is skipped notices nothing.
+            .env(REQUIRES, "redis-server,cc")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

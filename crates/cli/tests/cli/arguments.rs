@@ -1,5 +1,7 @@
 //! Arguments that cannot work, and the help against them.
 
+use quorlock_testkit::test;
+
 use crate::nodes::quorlock;
 use crate::process::outcome;
 

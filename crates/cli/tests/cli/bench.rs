@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use quorlock_testkit::{Proxy, RedisServer, Reply, eventually};
+use quorlock_testkit::{Proxy, RedisServer, Reply, eventually, test};
 use rustix::process::Signal;
 use serde_json::Value;
 

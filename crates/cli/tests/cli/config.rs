@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use quorlock_testkit::{RedisServer, Reply};
+use quorlock_testkit::{RedisServer, Reply, test};
 use tempfile::TempDir;
 
 use crate::nodes::{Record, quorlock};

@@ -3,7 +3,7 @@
 use std::io::{self, PipeReader, PipeWriter, Write};
 use std::time::{Duration, Instant};
 
-use quorlock_testkit::{DEADLINE, Proxy, RedisServer, eventually};
+use quorlock_testkit::{DEADLINE, Proxy, RedisServer, eventually, test};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 

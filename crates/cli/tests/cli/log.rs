@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use quorlock_testkit::{DEADLINE, Proxy, RedisServer, eventually};
+use quorlock_testkit::{DEADLINE, Proxy, RedisServer, eventually, test};
 use serde_json::Value;
 
 use crate::nodes::{Nodes, quorlock};

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use quorlock_testkit::RedisServer;
+use quorlock_testkit::{RedisServer, test};
 use serde_json::Value;
 
 use crate::nodes::{Nodes, quorlock};

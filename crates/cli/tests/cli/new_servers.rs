@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use quorlock_testkit::{RedisServer, Reply};
+use quorlock_testkit::{RedisServer, Reply, test};
 
 use crate::nodes::Nodes;
 use crate::process::outcome;

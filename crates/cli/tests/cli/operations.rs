@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use quorlock_testkit::{RedisServer, Reply, servers};
+use quorlock_testkit::{RedisServer, Reply, servers, test};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 

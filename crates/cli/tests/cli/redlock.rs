@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use quorlock_testkit::{RedisServer, Reply, eventually};
+use quorlock_testkit::{RedisServer, Reply, eventually, test};
 
 use crate::nodes::Nodes;
 use crate::process::{Running, outcome};

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use quorlock_testkit::{RedisServer, Reply, eventually};
+use quorlock_testkit::{RedisServer, Reply, eventually, test};
 
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use quorlock_testkit::RedisServer;
+use quorlock_testkit::{RedisServer, test};
 
 use crate::nodes::{Record, quorlock};
 use crate::process::{Running, outcome};

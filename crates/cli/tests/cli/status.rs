@@ -1,5 +1,6 @@
 //! `quorlock status`, as it is read by people and scripts.
 
+use quorlock_testkit::test;
 use rustix::process::Signal;
 use serde_json::Value;
 

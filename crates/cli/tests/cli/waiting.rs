@@ -3,7 +3,7 @@
 use std::io::{self, BufRead};
 use std::process::Command;
 
-use quorlock_testkit::{RedisServer, Reply};
+use quorlock_testkit::{RedisServer, Reply, test};
 use rustix::process::Signal;
 
 use crate::nodes::{Nodes, quorlock};

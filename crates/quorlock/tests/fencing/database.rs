@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use quorlock_testkit::{PostgresServer, eventually};
+use quorlock_testkit::{PostgresServer, eventually, test};
 use rusqlite::{Connection, ToSql};
 
 use super::{GOT_THROUGH, REFUSED, Store, late_write_in_still_world, page};
@@ -164,7 +164,7 @@ fn sqlite() -> Connection {
     Connection::open_in_memory().expect("a database")
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn in_sqlite_only_a_condition_refuses_the_late_write() {
     only_a_condition_refuses_the_late_write(&sqlite()).await;
 }
@@ -176,7 +176,7 @@ fn in_sqlite_rows_are_counted_and_raised_as_the_page_says() {
     one_row_for_each_lock(&sqlite());
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn in_postgres_only_a_condition_refuses_the_late_write() {
     only_a_condition_refuses_the_late_write(&PostgresServer::start()).await;
 }

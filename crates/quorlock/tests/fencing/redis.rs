@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use quorlock::Locker;
-use quorlock_testkit::{RedisServer, Reply, servers};
+use quorlock_testkit::{RedisServer, Reply, servers, test};
 
 use super::{GOT_THROUGH, REFUSED, Store, late_write, page};
 
@@ -76,12 +76,12 @@ async fn late_write_on_servers(store: &impl Store) -> super::Late {
     late_write(store, &first, &second).await
 }
 
-#[tokio::test]
+#[test]
 async fn the_script_refuses_the_late_write() {
     assert_eq!(late_write_on_servers(&Fenced(RedisServer::start())).await, REFUSED);
 }
 
-#[tokio::test]
+#[test]
 async fn a_plain_set_does_not() {
     assert_eq!(late_write_on_servers(&Bare(RedisServer::start())).await, GOT_THROUGH);
 }

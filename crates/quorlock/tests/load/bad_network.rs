@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quorlock::{Error, Locker};
-use quorlock_testkit::{Proxy, eventually_async as eventually, servers};
+use quorlock_testkit::{Proxy, eventually_async as eventually, servers, test};
 
 /// Longer than the test waits for anything: what is left behind does not vanish by itself.
 const TTL: Duration = Duration::from_secs(30);
@@ -21,7 +21,7 @@ struct Inside {
     turns: AtomicUsize,
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_bad_network_lets_nobody_in_twice_and_leaves_nothing_behind() {
     let servers = servers(3);
     let proxies: Vec<_> = servers.iter().map(|s| Proxy::in_front_of(s.addr())).collect();

@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 use quorlock::{Builder, Dialect, Error, Guard, Locker};
-use quorlock_testkit::{DEADLINE, RedisServer, eventually_async as eventually, servers};
+use quorlock_testkit::{DEADLINE, RedisServer, eventually_async as eventually, servers, test};
 use tokio::task::JoinSet;
 
 /// All of them are wanted at the same moment.
@@ -59,19 +59,19 @@ async fn burst(locker: &Locker, servers: &[RedisServer]) {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn ten_thousand_names_at_once_are_held_and_released_strictly() {
     let servers = servers(3);
     burst(&locker(&servers, Dialect::Strict).await, &servers).await;
 }
 
-#[tokio::test]
+#[test]
 async fn ten_thousand_names_at_once_are_held_and_released_in_the_redlock_dialect() {
     let servers = servers(3);
     burst(&locker(&servers, Dialect::Redlock).await, &servers).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[test(flavor = "multi_thread")]
 async fn ten_thousand_names_at_once_from_several_threads() {
     for dialect in [Dialect::Strict, Dialect::Redlock] {
         let servers = servers(3);
@@ -80,7 +80,7 @@ async fn ten_thousand_names_at_once_from_several_threads() {
 }
 
 /// One that stands still in the middle of it as well: nobody waits for it, and nothing fails for it.
-#[tokio::test]
+#[test]
 async fn a_node_that_hangs_costs_none_of_ten_thousand() {
     for dialect in [Dialect::Strict, Dialect::Redlock] {
         let servers = servers(3);
@@ -113,7 +113,7 @@ async fn extend(guards: Vec<Guard>) -> Vec<(Guard, Result<(), Error>)> {
 }
 
 /// Each of them still ends as it would alone.
-#[tokio::test]
+#[test]
 async fn extensions_of_many_locks_go_out_in_few_scripts() {
     const MANY: usize = 1_000;
     for dialect in [Dialect::Strict, Dialect::Redlock] {
@@ -150,7 +150,7 @@ async fn extensions_of_many_locks_go_out_in_few_scripts() {
 }
 
 /// Each reply says that the script is not known, and what was sent meanwhile has to be found out only once.
-#[tokio::test]
+#[test]
 async fn a_burst_on_servers_that_have_forgotten_the_scripts_is_held() {
     for dialect in [Dialect::Strict, Dialect::Redlock] {
         let servers = servers(3);
@@ -187,7 +187,7 @@ fn processor_us(server: &RedisServer) -> f64 {
 
 /// Measures, and asserts nothing of the machine:
 /// `cargo test -p quorlock --all-features --test load -- --ignored --nocapture processor`
-#[tokio::test]
+#[test]
 #[ignore = "a measurement"]
 async fn what_an_extension_costs_the_processor_of_a_server() {
     for dialect in [Dialect::Strict, Dialect::Redlock] {
@@ -211,7 +211,7 @@ async fn what_an_extension_costs_the_processor_of_a_server() {
 
 /// Two minutes, and some gigabytes:
 /// `cargo test -p quorlock --all-features --test load -- --ignored --nocapture hundred_thousand`
-#[tokio::test(flavor = "multi_thread")]
+#[test(flavor = "multi_thread")]
 #[ignore = "takes two minutes"]
 async fn a_hundred_thousand_locks_are_kept_for_two_minutes() {
     const MANY: usize = 100_000;

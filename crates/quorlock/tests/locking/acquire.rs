@@ -8,21 +8,14 @@ use std::time::{Duration, SystemTime};
 
 use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
 use quorlock::{Error, Locker};
-use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually, servers};
+use quorlock_testkit::{
+    Proxy, RedisServer, Reply, eventually_async as eventually, redlock_locker as locker, servers,
+    test, urls,
+};
 
 const TTL: Duration = Duration::from_secs(30);
 /// So long that no test ends by it, unless it waits for silence.
 const PATIENT: Duration = Duration::from_secs(5);
-
-async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
-    Locker::builder()
-        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
-        .nodes(urls)
-        .ttl(TTL)
-        .connect()
-        .await
-        .expect("a locker")
-}
 
 async fn patient_locker(urls: impl IntoIterator<Item = String>) -> Locker {
     let builder = Locker::builder()
@@ -31,10 +24,6 @@ async fn patient_locker(urls: impl IntoIterator<Item = String>) -> Locker {
         .ttl(TTL)
         .node_limit(PATIENT);
     builder.connect().await.expect("a locker")
-}
-
-fn urls(servers: &[RedisServer]) -> impl Iterator<Item = String> {
-    servers.iter().map(RedisServer::url)
 }
 
 /// How often a server has run a command.
@@ -56,7 +45,7 @@ fn grants(server: &RedisServer) -> u64 {
     sets / 2
 }
 
-#[tokio::test]
+#[test]
 async fn a_free_lock_is_stored_as_every_redlock_library_expects() {
     let server = RedisServer::start();
     let locker = locker([server.url()]).await;
@@ -75,7 +64,7 @@ async fn a_free_lock_is_stored_as_every_redlock_library_expects() {
 }
 
 /// The process was stopped between the sending and the answers.
-#[tokio::test]
+#[test]
 async fn a_majority_that_answers_too_late_wins_nothing_and_is_cleaned() {
     let servers = servers(3);
     let locker = patient_locker(urls(&servers)).await;
@@ -96,7 +85,7 @@ async fn a_majority_that_answers_too_late_wins_nothing_and_is_cleaned() {
 
 /// Each contender gets one vote. Their records last for 30 s, so that somebody can win within the
 /// waiting time only because each gives its minority back.
-#[tokio::test]
+#[test]
 async fn contenders_that_split_the_votes_do_not_wait_for_a_ttl() {
     let servers = servers(3);
     let mut contenders = Vec::new();
@@ -123,7 +112,7 @@ async fn contenders_that_split_the_votes_do_not_wait_for_a_ttl() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_grant_whose_answer_was_lost_is_cleaned() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
@@ -135,7 +124,7 @@ async fn a_grant_whose_answer_was_lost_is_cleaned() {
     eventually("and cleaned", async || server.kept() == 0).await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_clean_up_never_overtakes_the_request_it_cleans() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
@@ -155,7 +144,7 @@ async fn a_clean_up_never_overtakes_the_request_it_cleans() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_request_does_not_wait_for_the_answer_to_the_one_before() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
@@ -182,7 +171,7 @@ async fn a_request_does_not_wait_for_the_answer_to_the_one_before() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_caller_that_goes_away_leaves_nothing_behind() {
     let servers = servers(3);
     let locker = locker(urls(&servers)).await;
@@ -212,7 +201,7 @@ async fn a_caller_that_goes_away_leaves_nothing_behind() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_guard_may_be_dropped_outside_of_the_runtime() {
     let server = RedisServer::start();
     let locker = locker([server.url()]).await;
@@ -247,7 +236,7 @@ impl Runtime for WrongTimeOfDay {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_wall_clock_that_is_wrong_changes_nothing() {
     let ten_minutes = Duration::from_secs(600);
     for wall in [SystemTime::now() + ten_minutes, SystemTime::now() - ten_minutes] {
@@ -271,7 +260,7 @@ async fn a_wall_clock_that_is_wrong_changes_nothing() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_minority_of_dead_nodes_does_not_matter_and_a_majority_is_told() {
     let servers = servers(5);
     let locker = locker(urls(&servers)).await;

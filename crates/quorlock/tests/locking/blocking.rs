@@ -11,7 +11,7 @@ use quorlock::blocking::{Guard, Locker};
 use quorlock::node::Node;
 use quorlock::node::memory::MemoryNode;
 use quorlock::{Error, GuardState, Loss};
-use quorlock_testkit::{DEADLINE, RedisServer, Reply, eventually, servers};
+use quorlock_testkit::{DEADLINE, RedisServer, Reply, eventually, servers, test};
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(500);

@@ -14,26 +14,15 @@ use quorlock::node::{Call, Capabilities, ClientId, Failure, Inbox, Node, Verb};
 use quorlock::runtime::BoxFuture;
 use quorlock::{Error, GuardState, Locker, Loss};
 use quorlock_testkit::{
-    Client, DEADLINE, Proxy, RedisServer, Reply, eventually_async as eventually, servers,
+    Client, DEADLINE, Proxy, RedisServer, Reply, eventually_async as eventually,
+    redlock_locker as locker, servers, test,
 };
-
-const TTL: Duration = Duration::from_secs(30);
-
-async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
-    Locker::builder()
-        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
-        .nodes(urls)
-        .ttl(TTL)
-        .connect()
-        .await
-        .expect("a locker")
-}
 
 fn exists(server: &RedisServer, name: &str) -> bool {
     server.command(&["EXISTS", name]) == Reply::Int(1)
 }
 
-#[tokio::test]
+#[test]
 async fn an_extension_makes_guard_and_records_last_longer() {
     let servers = servers(3);
     let locker = locker(servers.iter().map(RedisServer::url)).await;
@@ -56,7 +45,7 @@ async fn an_extension_makes_guard_and_records_last_longer() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn one_extension_that_fails_takes_nothing_away_and_the_next_one_works() {
     let servers = servers(3);
     let proxies: Vec<_> = servers.iter().map(|s| Proxy::in_front_of(s.addr())).collect();
@@ -81,7 +70,7 @@ async fn one_extension_that_fails_takes_nothing_away_and_the_next_one_works() {
     guard.release().await.expect("released");
 }
 
-#[tokio::test]
+#[test]
 async fn an_extension_after_somebody_else_held_it_fails_and_brings_nothing_back() {
     let servers = servers(3);
     let urls = || servers.iter().map(RedisServer::url);
@@ -105,7 +94,7 @@ async fn an_extension_after_somebody_else_held_it_fails_and_brings_nothing_back(
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_guard_knows_by_itself_when_its_time_is_over() {
     let server = RedisServer::start();
     let locker = Locker::builder()
@@ -131,7 +120,7 @@ impl Drop for Dropped<'_> {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn work_is_stopped_though_every_node_hangs() {
     let servers = servers(3);
     let builder = Locker::builder()
@@ -152,7 +141,7 @@ async fn work_is_stopped_though_every_node_hangs() {
     servers.iter().for_each(RedisServer::resume);
 }
 
-#[tokio::test]
+#[test]
 async fn a_loss_that_an_extension_finds_is_told_at_once() {
     let servers = servers(3);
     let locker = locker(servers.iter().map(RedisServer::url)).await;
@@ -182,7 +171,7 @@ impl Wake for Woken {
 
 /// The others remember: nobody else gets a majority. The holder's next extensions are confirmed by
 /// them as well.
-#[tokio::test]
+#[test]
 async fn a_node_that_comes_back_empty_makes_no_second_majority() {
     let servers = servers(3);
     let urls = || servers.iter().map(RedisServer::url);
@@ -207,7 +196,7 @@ async fn a_node_that_comes_back_empty_makes_no_second_majority() {
     other.try_lock("forgotten").await.expect("free").release().await.expect("released");
 }
 
-#[tokio::test]
+#[test]
 async fn two_tasks_of_one_runtime_exclude_each_other() {
     let server = RedisServer::start();
     let locker = locker([server.url()]).await;
@@ -249,7 +238,7 @@ async fn extended(server: &RedisServer, name: &str) {
     .await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_held_lock_is_extended_without_being_asked_for() {
     let servers = servers(3);
     let builder = Locker::builder()
@@ -270,7 +259,7 @@ async fn a_held_lock_is_extended_without_being_asked_for() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn the_watchdog_survives_reconnections_and_servers_that_forget_their_scripts() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
@@ -291,7 +280,7 @@ async fn the_watchdog_survives_reconnections_and_servers_that_forget_their_scrip
     guard.release().await.expect("released");
 }
 
-#[tokio::test]
+#[test]
 async fn two_of_three_that_hang_while_it_is_renewed_are_told_of_before_any_record_ends() {
     let servers = servers(3);
     let builder = Locker::builder()
@@ -340,7 +329,7 @@ impl<S: Read + Write> Monitor<S> {
 
 /// Locks are released at about the time at which they are extended, by another thread than the one
 /// that extends them. Whichever comes first, no extension may follow a release.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_extension_follows_a_release() {
     const TTL: Duration = Duration::from_millis(300);
     let server = RedisServer::start();
@@ -434,7 +423,7 @@ impl Node for ReadsLate {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_node_may_read_an_extension_while_the_note_behind_it_is_submitted() {
     let node = Arc::new(ReadsLate::default()) as Arc<dyn Node>;
     let locker = Locker::builder().with_nodes([node]).connect().await.expect("connected");

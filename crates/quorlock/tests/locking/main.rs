@@ -10,8 +10,6 @@ mod fence;
 mod guard;
 mod lease_clock;
 mod line;
-#[path = "../logs/mod.rs"]
-mod logs;
 mod many;
 mod owner;
 mod participants;

@@ -12,7 +12,7 @@ use quorlock::node::memory::MemoryNode;
 use quorlock::runtime::{Moment, Runtime};
 use quorlock::{Error, Guard, Locker, LockingMany, Loss};
 use quorlock_testkit::{
-    Asked, RedisServer, Reply, VirtualTime, Witness, eventually_async as eventually, servers,
+    Asked, RedisServer, Reply, VirtualTime, Witness, eventually_async as eventually, servers, test,
 };
 
 const TTL: Duration = Duration::from_secs(10);
@@ -84,7 +84,7 @@ fn poll_once(locking: std::pin::Pin<&mut LockingMany>) -> bool {
     locking.poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn all_of_them_are_held_in_the_order_of_their_names_and_each_once() {
     let world = World::new().await;
     let names = [&b"b"[..], b"a\xff", b"c", b"b", b"a"];
@@ -101,7 +101,7 @@ async fn all_of_them_are_held_in_the_order_of_their_names_and_each_once() {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn no_names_and_bad_names_are_refused_before_anything_is_taken() {
     let world = World::new().await;
     let error = world.ours.lock_many(NONE).await.expect_err("nothing to do");
@@ -118,7 +118,7 @@ async fn no_names_and_bad_names_are_refused_before_anything_is_taken() {
 
 /// Each would have its first name, and wait for something in between: if they took them as they name
 /// them, each would then have what the other needs.
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn two_that_name_them_in_opposite_orders_both_finish() {
     let world = World::new().await;
     let between = world.others(&["m", "n"]).await;
@@ -142,7 +142,7 @@ async fn two_that_name_them_in_opposite_orders_both_finish() {
     assert!(world.elapsed() <= secs(1) + GRAIN, "somebody waited: {:?}", world.elapsed());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_name_them_in_different_orders_exclude_each_other_and_finish() {
     let servers = servers(3);
     let busy = Arc::new(AtomicBool::new(false));
@@ -181,7 +181,7 @@ fn exist(server: &RedisServer, names: &[&str]) -> i64 {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn one_that_is_taken_leaves_nothing_of_the_others() {
     let servers = servers(3);
     let client = async || {
@@ -209,7 +209,7 @@ async fn one_that_is_taken_leaves_nothing_of_the_others() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn dropped_in_the_middle_it_leaves_nothing() {
     let server = RedisServer::start();
     let client = async || {
@@ -238,7 +238,7 @@ async fn dropped_in_the_middle_it_leaves_nothing() {
     eventually("no ticket is left", async || server.kept() == 0).await;
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn one_waiting_time_for_all_of_them() {
     let world = World::new().await;
     let mut others = world.others(&["a", "b"]).await;
@@ -260,7 +260,7 @@ async fn one_waiting_time_for_all_of_them() {
     assert!(world.is_free("a").await);
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn what_was_taken_is_extended_while_the_rest_is_waited_for() {
     let world = World::new().await;
     let others = world.others(&["b"]).await;
@@ -277,7 +277,7 @@ async fn what_was_taken_is_extended_while_the_rest_is_waited_for() {
     assert!(world.is_free("a").await && world.is_free("b").await, "a drop releases all");
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn one_that_is_lost_while_another_is_waited_for_fails_them_all() {
     let world = World::new().await;
     let others = world.others(&["c"]).await;
@@ -297,7 +297,7 @@ async fn one_that_is_lost_while_another_is_waited_for_fails_them_all() {
 
 /// Two of three nodes are silent when the waiting time ends: what to tell the caller takes a while,
 /// and keeps nobody else waiting.
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn what_was_taken_is_given_back_before_the_error_is_made() {
     let world = World::new().await;
     let _others = world.others(&["b"]).await;
@@ -322,7 +322,7 @@ async fn what_was_taken_is_given_back_before_the_error_is_made() {
     assert!(after >= secs(2) + LIMIT, "the nodes answered: {after:?}");
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn the_one_that_ends_first_counts() {
     let world = World::new().await;
     let guards = world.ours.lock_many(["b", "a"]).fixed().await.expect("free");
@@ -343,7 +343,7 @@ async fn the_one_that_ends_first_counts() {
     assert!(guards.get("b").is_some_and(Guard::is_held));
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn all_are_extended_and_released_though_the_first_is_lost() {
     let world = World::new().await;
     let guards = world.ours.lock_many(["a", "b"]).fixed().await.expect("free");
@@ -366,7 +366,7 @@ async fn all_are_extended_and_released_though_the_first_is_lost() {
     assert!(world.is_free("b").await);
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn an_owner_gets_what_it_holds_already() {
     let world = World::new().await;
     let me = world.ours.new_owner();
@@ -379,7 +379,7 @@ async fn an_owner_gets_what_it_holds_already() {
     assert!(held.is_held());
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn each_of_them_has_the_note_of_the_holder() {
     let world = World::new().await;
     let note = async |name: &str| {
@@ -407,7 +407,7 @@ async fn each_of_them_has_the_note_of_the_holder() {
     assert!(matches!(refused, Error::Misuse { .. }), "{refused}");
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn guards_can_go_their_own_ways() {
     let world = World::new().await;
     let guards = world.ours.lock_many(["a", "b"]).max_extensions(1).await.expect("free");
@@ -419,7 +419,7 @@ async fn guards_can_go_their_own_ways() {
     assert_eq!(lost, Ok(Loss::Capped));
 }
 
-#[tokio::test]
+#[test]
 async fn the_future_may_move_between_threads() {
     let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;
     let locker = Locker::builder()

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use quorlock::{Error, Locker, Owner};
-use quorlock_testkit::{Asked, RedisServer, Reply, StillWorld, servers};
+use quorlock::{Error, Owner};
+use quorlock_testkit::{Asked, Reply, StillWorld, redlock_locker, servers, test, urls};
 
 const TTL: Duration = StillWorld::TTL;
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn an_owner_gets_what_it_holds_at_once_and_the_last_guard_releases() {
     let world = StillWorld::new();
     let locker = world.locker().await;
@@ -37,7 +37,7 @@ async fn an_owner_gets_what_it_holds_at_once_and_the_last_guard_releases() {
     drop(locker.try_lock("x").await.expect("free"));
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn without_a_common_owner_everybody_is_another() {
     let world = StillWorld::new();
     let locker = world.locker().await;
@@ -54,7 +54,7 @@ async fn without_a_common_owner_everybody_is_another() {
     drop(nobody);
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn tasks_with_one_owner_share_a_lock_that_they_ask_for_at_once() {
     let world = StillWorld::new();
     let (locker, other) = (world.locker().await, world.locker().await);
@@ -81,7 +81,7 @@ async fn tasks_with_one_owner_share_a_lock_that_they_ask_for_at_once() {
 }
 
 /// Another owner that waits gets a record of its own: the nodes know for whom each was taken.
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn a_lock_is_not_passed_from_one_owner_to_another_behind_the_backs_of_the_nodes() {
     let world = StillWorld::new();
     let locker = world.locker().await;
@@ -99,7 +99,7 @@ async fn a_lock_is_not_passed_from_one_owner_to_another_behind_the_backs_of_the_
 }
 
 /// Neither from an owner to nobody in particular, nor the other way round.
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn a_lock_is_not_passed_on_unless_its_token_names_the_right_owner() {
     let world = StillWorld::new();
     let locker = world.locker().await;
@@ -116,20 +116,11 @@ async fn a_lock_is_not_passed_on_unless_its_token_names_the_right_owner() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn an_owner_is_known_to_other_processes_by_its_id() {
     let servers = servers(3);
-    let locker = async || {
-        let urls = servers.iter().map(RedisServer::url);
-        Locker::builder()
-            .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
-            .nodes(urls)
-            .ttl(TTL)
-            .connect()
-            .await
-            .expect("a locker")
-    };
-    let (parent, child) = (locker().await, locker().await);
+    let (parent, child) =
+        (redlock_locker(urls(&servers)).await, redlock_locker(urls(&servers)).await);
     let me = parent.new_owner();
     let outer = parent.lock("x").owner(&me).await.expect("free");
     let me_again = Owner::from_id(&me.id()).expect("an id");
@@ -154,7 +145,7 @@ async fn an_owner_is_known_to_other_processes_by_its_id() {
 
 /// What another process holds is extended here only for a guard: one that was given up on must not
 /// keep it when its maker is gone.
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn what_was_not_borrowed_in_the_end_is_not_kept() {
     for dropped in [true, false] {
         let world = StillWorld::new();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use quorlock::node::Node;
 use quorlock::node::memory::MemoryNode;
 use quorlock::{Builder, Dialect, Error, Guard, Locker, Loss, Owner};
-use quorlock_testkit::{RedisServer, eventually_async as eventually, servers};
+use quorlock_testkit::{RedisServer, eventually_async as eventually, servers, test};
 
 /// Longer than any test takes.
 const TTL: Duration = Duration::from_secs(25);
@@ -93,7 +93,7 @@ async fn is_taken(locker: &Locker) -> bool {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn the_last_process_releases_whichever_it_is() {
     for place in Place::all() {
         let (maker, other, stranger) =
@@ -120,7 +120,7 @@ async fn the_last_process_releases_whichever_it_is() {
 }
 
 /// The maker has died, or one who took part: it keeps the lock for its own time and no longer.
-#[tokio::test]
+#[test]
 async fn whoever_dies_keeps_it_for_its_own_ttl_at_the_most() {
     for place in Place::all() {
         let (maker, other, stranger) =
@@ -147,7 +147,7 @@ async fn whoever_dies_keeps_it_for_its_own_ttl_at_the_most() {
 
 /// Somebody of another process waits for it, and somebody of the maker's own, who must not be handed it
 /// either.
-#[tokio::test]
+#[test]
 async fn whoever_waits_gets_it_from_the_last() {
     for place in Place::all() {
         let (maker, other, stranger) =
@@ -174,7 +174,7 @@ async fn whoever_waits_gets_it_from_the_last() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn force_takes_it_from_all_of_them() {
     for place in Place::all() {
         let (maker, other, stranger) =
@@ -196,7 +196,7 @@ async fn force_takes_it_from_all_of_them() {
 }
 
 /// Whoever has the token is the holder: it counts as one with the maker. Who takes part is counted besides.
-#[tokio::test]
+#[test]
 async fn a_lock_that_was_handed_over_is_still_shared() {
     for place in Place::all() {
         let (maker, other, third, stranger) = (

@@ -8,19 +8,12 @@ use quorlock::node::{self, Answer, ClientId, Node};
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Dialect, Error, Locker, Loss, NodeReleaseState, Settings};
 use quorlock_testkit::conformance::owner;
-use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually, servers};
+use quorlock_testkit::{
+    Proxy, RedisServer, Reply, eventually_async as eventually, redlock_locker as locker, servers,
+    test,
+};
 
 const TTL: Duration = Duration::from_secs(30);
-
-async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
-    Locker::builder()
-        .redis(quorlock::RedisOptions::default().dialect(Dialect::Redlock))
-        .nodes(urls)
-        .ttl(TTL)
-        .connect()
-        .await
-        .expect("a locker")
-}
 
 fn value(server: &RedisServer, name: &str) -> Reply {
     server.command(&["GET", name])
@@ -28,7 +21,7 @@ fn value(server: &RedisServer, name: &str) -> Reply {
 
 /// The first sending ran, its answer was lost, and the connection broke: the node finds nothing
 /// when it is asked again, which is what was wanted.
-#[tokio::test]
+#[test]
 async fn a_release_that_is_sent_again_after_its_answer_was_lost_succeeds() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
@@ -50,7 +43,7 @@ async fn a_release_that_is_sent_again_after_its_answer_was_lost_succeeds() {
     assert!(matches!(release.answer().await, Answer::Done));
 }
 
-#[tokio::test]
+#[test]
 async fn a_lock_that_somebody_else_holds_by_now_cannot_be_released() {
     let servers = servers(3);
     let urls = || servers.iter().map(RedisServer::url);
@@ -68,7 +61,7 @@ async fn a_lock_that_somebody_else_holds_by_now_cannot_be_released() {
     holder.release().await.expect("released");
 }
 
-#[tokio::test]
+#[test]
 async fn a_release_tells_which_nodes_may_keep_the_name_and_for_how_long() {
     let servers = servers(3);
     let locker = locker(servers.iter().map(RedisServer::url)).await;
@@ -90,7 +83,7 @@ async fn a_release_tells_which_nodes_may_keep_the_name_and_for_how_long() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_release_without_a_majority_is_an_error_that_names_the_nodes() {
     let servers = servers(3);
     let locker = locker(servers.iter().map(RedisServer::url)).await;
@@ -114,7 +107,7 @@ async fn a_release_without_a_majority_is_an_error_that_names_the_nodes() {
 }
 
 /// A node that is away while a lock is released, and comes back with its data.
-#[tokio::test]
+#[test]
 async fn a_node_that_was_away_is_asked_again() {
     let server = RedisServer::builder().appendonly(true).start();
     let others = servers(2);
@@ -135,7 +128,7 @@ async fn a_node_that_was_away_is_asked_again() {
     .await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_shutdown_waits_for_releases_and_refuses_new_locks() {
     let servers = servers(3);
     let proxy = Proxy::in_front_of(servers[0].addr());
@@ -163,7 +156,7 @@ async fn a_shutdown_waits_for_releases_and_refuses_new_locks() {
     kept.release().await.expect("a held lock can be released after a shutdown");
 }
 
-#[tokio::test]
+#[test]
 async fn connections_are_closed_with_the_last_locker_and_guard() {
     let server = RedisServer::start();
     let connected = || match server.command(&["CLIENT", "LIST"]) {
@@ -181,7 +174,7 @@ async fn connections_are_closed_with_the_last_locker_and_guard() {
 }
 
 /// What is known of a lock whose time is over does not depend on whether a node keeps records that have ended.
-#[tokio::test]
+#[test]
 async fn a_lock_whose_time_is_over_is_released_with_the_same_error_on_every_kind_of_node() {
     let servers = servers(3);
     let file = tempfile::tempdir().expect("a folder");

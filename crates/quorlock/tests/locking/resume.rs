@@ -5,27 +5,21 @@ use std::time::Duration;
 use quorlock::runtime::Runtime;
 use quorlock::{Error, Locker, Loss, MAX_NOTE_BYTES, NodeReleaseState, Owner, Verdict};
 use quorlock_testkit::{
-    Asked, RedisServer, Reply, StillWorld, eventually_async as eventually, servers,
+    Asked, RedisServer, Reply, StillWorld, eventually_async as eventually, redlock_locker, servers,
+    test, urls,
 };
 
 const TTL: Duration = StillWorld::TTL;
 
 async fn locker(servers: &[RedisServer]) -> Locker {
-    let urls = servers.iter().map(RedisServer::url);
-    Locker::builder()
-        .redis(quorlock::RedisOptions::default().dialect(quorlock::Dialect::Redlock))
-        .nodes(urls)
-        .ttl(TTL)
-        .connect()
-        .await
-        .expect("a locker")
+    redlock_locker(urls(servers)).await
 }
 
 fn key(server: &RedisServer, name: &str) -> Reply {
     server.command(&["GET", name])
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn a_kept_lock_is_neither_extended_nor_released_and_ends_with_its_time() {
     let world = StillWorld::new();
     let (locker, other) = (world.locker().await, world.locker().await);
@@ -45,7 +39,7 @@ async fn a_kept_lock_is_neither_extended_nor_released_and_ends_with_its_time() {
     drop(other.try_lock("x").await.expect("its time is over"));
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn those_of_the_process_who_wait_go_on_waiting() {
     let world = StillWorld::new();
     let locker = world.locker().await;
@@ -63,7 +57,7 @@ async fn those_of_the_process_who_wait_go_on_waiting() {
     drop(turn.expect("no panic").expect("its turn"));
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn a_resumed_lock_is_extended_and_released_like_any_other() {
     let world = StillWorld::new();
     let (first, second) = (world.locker().await, world.locker().await);
@@ -80,7 +74,7 @@ async fn a_resumed_lock_is_extended_and_released_like_any_other() {
     assert!(matches!(lost, Error::Lost { reason: Loss::Gone, .. }), "{lost}");
 }
 
-#[tokio::test]
+#[test]
 async fn whoever_was_told_the_token_can_release_the_lock_and_nobody_sees_it() {
     let servers = servers(1);
     let (first, second) = (locker(&servers).await, locker(&servers).await);
@@ -95,7 +89,7 @@ async fn whoever_was_told_the_token_can_release_the_lock_and_nobody_sees_it() {
     assert_ne!(again.token().as_str(), token.as_str(), "one token, two acquisitions");
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn what_cannot_be_known_is_left_as_it_is() {
     let world = StillWorld::new();
     let (first, second) = (world.locker().await, world.locker().await);
@@ -125,7 +119,7 @@ async fn what_cannot_be_known_is_left_as_it_is() {
     assert_eq!((world.count(Asked::Release), world.count(Asked::Extend)), (0, extensions));
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn a_guard_that_is_not_alone_cannot_be_kept() {
     let world = StillWorld::new();
     let (locker, other) = (world.locker().await, world.locker().await);
@@ -143,7 +137,7 @@ async fn a_guard_that_is_not_alone_cannot_be_kept() {
     other.resume("x", token).await.expect("kept").release().await.expect("released");
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn who_gives_up_on_a_lock_of_its_owner_does_not_keep_it_for_ever() {
     let world = StillWorld::new();
     let (locker, other) = (world.locker().await, world.locker().await);
@@ -161,7 +155,7 @@ async fn who_gives_up_on_a_lock_of_its_owner_does_not_keep_it_for_ever() {
     assert_eq!(world.count(Asked::Extend), extensions, "nobody of the owner is left");
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn a_lock_without_a_note_costs_nothing_more() {
     let world = StillWorld::new();
     let locker = world.locker().await;
@@ -171,7 +165,7 @@ async fn a_lock_without_a_note_costs_nothing_more() {
     assert_eq!(world.nodes[0].asked(), [Asked::Acquire, Asked::Extend, Asked::Release]);
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn a_note_is_told_kept_and_taken_away() {
     let world = StillWorld::new();
     let (locker, other) = (world.locker().await, world.locker().await);
@@ -199,7 +193,7 @@ async fn a_note_is_told_kept_and_taken_away() {
     assert!(world.nodes.iter().all(|node| node.is_empty()), "something is left");
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn everybody_has_a_note_of_its_own() {
     let world = StillWorld::new();
     let (locker, looker) = (world.locker().await, world.locker().await);
@@ -225,7 +219,7 @@ async fn everybody_has_a_note_of_its_own() {
     drop(nobody);
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn a_note_goes_on_with_its_lock() {
     let world = StillWorld::new();
     let (first, second) = (world.locker().await, world.locker().await);
@@ -241,7 +235,7 @@ async fn a_note_goes_on_with_its_lock() {
     assert!(world.nodes.iter().all(|node| node.is_empty()), "something is left");
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn what_cannot_work_is_refused_and_says_why() {
     let world = StillWorld::new();
     let locker = world.locker().await;
@@ -258,7 +252,7 @@ async fn what_cannot_work_is_refused_and_says_why() {
     assert!(matches!(closed, Error::Misuse { .. }), "{closed}");
 }
 
-#[tokio::test]
+#[test]
 async fn a_lock_goes_from_process_to_process_on_real_servers() {
     let servers = servers(3);
     let (first, second) = (locker(&servers).await, locker(&servers).await);
@@ -287,7 +281,7 @@ async fn a_lock_goes_from_process_to_process_on_real_servers() {
     assert!(matches!(lost, Error::Misuse { .. }), "{lost}");
 }
 
-#[tokio::test]
+#[test]
 async fn a_token_of_somebody_else_changes_nothing() {
     let servers = servers(3);
     let (first, second) = (locker(&servers).await, locker(&servers).await);
@@ -304,7 +298,7 @@ async fn a_token_of_somebody_else_changes_nothing() {
     assert!(guard.is_held());
 }
 
-#[tokio::test]
+#[test]
 async fn a_lock_is_taken_away_on_all_nodes_and_passed_on() {
     let servers = servers(3);
     let (first, second) = (locker(&servers).await, locker(&servers).await);
@@ -335,7 +329,7 @@ async fn a_lock_is_taken_away_on_all_nodes_and_passed_on() {
     next.extend().await.expect("the next holder is left alone");
 }
 
-#[tokio::test]
+#[test]
 async fn a_lock_of_another_library_can_be_taken_away_too() {
     let servers = servers(3);
     let locker = locker(&servers).await;
@@ -357,7 +351,7 @@ async fn a_lock_of_another_library_can_be_taken_away_too() {
     assert!(matches!(few, Error::NoQuorum { have: 1, need: 2, .. }), "{few}");
 }
 
-#[tokio::test]
+#[test]
 async fn a_list_shows_what_a_majority_holds() {
     let servers = servers(3);
     let locker = |prefix: &str| {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use quorlock::node::FailureKind;
 use quorlock::{Builder, Error, Locker};
-use quorlock_testkit::{DEADLINE, RedisServer, Reply, eventually_async as eventually, servers};
+use quorlock_testkit::{
+    DEADLINE, Logs, RedisServer, Reply, eventually_async as eventually, servers, test,
+};
 use tokio::net::TcpSocket;
-
-use crate::logs::Logs;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -29,7 +29,7 @@ fn assert_misuse<T: std::fmt::Debug>(result: Result<T, Error>, says: &[&str]) {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_locker_with_times_that_do_not_fit() {
     let cases: [(Builder, &[&str]); 7] = [
         (patient().ttl(9 * MS), &["a TTL of 9ms", "at least 10ms"]),
@@ -61,7 +61,7 @@ fn drift(base: Duration) -> quorlock::Drift {
     quorlock::Drift { base, per_mille: 100 }
 }
 
-#[tokio::test]
+#[test]
 async fn a_lock_with_times_that_do_not_fit() {
     let server = RedisServer::start();
     let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
@@ -75,7 +75,7 @@ async fn a_lock_with_times_that_do_not_fit() {
     lock().ttl(10_000 * MS).await.expect("five time limits").release().await.expect("released");
 }
 
-#[tokio::test]
+#[test]
 async fn a_name_that_is_empty_or_too_long() {
     let server = RedisServer::start();
     let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
@@ -93,7 +93,7 @@ async fn a_name_that_is_empty_or_too_long() {
     guard.release().await.expect("released");
 }
 
-#[tokio::test]
+#[test]
 async fn no_nodes_or_too_many() {
     assert_misuse(patient().connect().await, &["no nodes", "redis://localhost"]);
     // Bound and not listening: nobody else can get the port in the meantime.
@@ -107,7 +107,7 @@ async fn no_nodes_or_too_many() {
     assert!(matches!(error, Error::NoQuorum { have: 0, need: 32, nodes: 63, .. }), "{error}");
 }
 
-#[tokio::test]
+#[test]
 async fn a_url_that_names_no_node_we_know() {
     for (url, says) in [
         ("http://:hunter2@host", "\"http\""),
@@ -124,7 +124,7 @@ async fn a_url_that_names_no_node_we_know() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn one_server_behind_two_urls() {
     let servers = servers(2);
     let port = servers[0].port();
@@ -140,7 +140,7 @@ async fn one_server_behind_two_urls() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_replica() {
     let primary = RedisServer::start();
     let replica = RedisServer::builder().replica_of(primary.port()).start();
@@ -160,7 +160,7 @@ async fn a_replica() {
 }
 
 /// A primary that becomes a replica while it is connected to.
-#[tokio::test]
+#[test]
 async fn a_node_that_turns_into_a_replica() {
     let servers = servers(2);
     let locker = patient().nodes([servers[1].url()]).connect().await.expect("a locker");
@@ -172,7 +172,7 @@ async fn a_node_that_turns_into_a_replica() {
     eventually("a primary again", async || locker.try_lock("promoted").await.is_ok()).await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_name_that_is_in_use_for_something_else() {
     let servers = servers(3);
     let urls = servers.iter().map(RedisServer::url);
@@ -196,7 +196,7 @@ async fn a_name_that_is_in_use_for_something_else() {
 }
 
 /// What is stored there may be of any size, and is not fetched to find out who holds the lock.
-#[tokio::test]
+#[test]
 async fn a_name_under_which_a_long_text_is_stored() {
     let server = RedisServer::start();
     let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
@@ -210,7 +210,7 @@ async fn a_name_under_which_a_long_text_is_stored() {
 }
 
 /// A minority of such nodes cannot keep the lock from anybody for ever.
-#[tokio::test]
+#[test]
 async fn a_name_that_one_node_of_three_uses_for_something_else_is_no_reason_to_give_up() {
     let servers = servers(3);
     let urls = servers.iter().map(RedisServer::url);
@@ -223,7 +223,7 @@ async fn a_name_that_one_node_of_three_uses_for_something_else_is_no_reason_to_g
     assert_eq!(servers[0].command(&["LLEN", "mixed"]), Reply::Int(1), "it is left alone");
 }
 
-#[tokio::test]
+#[test]
 async fn a_locker_that_was_shut_down() {
     let server = RedisServer::start();
     let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
@@ -238,7 +238,7 @@ async fn a_locker_that_was_shut_down() {
     held.release().await.expect("and can be released");
 }
 
-#[tokio::test]
+#[test]
 async fn an_even_number_of_nodes_works_and_is_warned_of() {
     let servers = servers(4);
     let urls = |count| servers[..count].iter().map(RedisServer::url);
@@ -259,7 +259,7 @@ async fn an_even_number_of_nodes_works_and_is_warned_of() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_server_that_may_throw_locks_away_is_warned_of() {
     let evicting = RedisServer::builder()
         .arg("--maxmemory", "100mb")

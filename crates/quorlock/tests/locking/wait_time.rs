@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use quorlock::node::Node;
 use quorlock::node::memory::MemoryNode;
 use quorlock::{Error, Locker};
-use quorlock_testkit::{StillWorld, VirtualTime};
+use quorlock_testkit::{StillWorld, VirtualTime, test};
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -25,7 +25,7 @@ async fn still_world() -> (Locker, Arc<VirtualTime>) {
     (builder.connect().await.expect("a locker"), time)
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn no_waiting_is_one_attempt() {
     let (locker, _) = still_world().await;
     let guard = locker.lock("taken").await.expect("free");
@@ -43,7 +43,7 @@ async fn no_waiting_is_one_attempt() {
 
 /// Nodes that answer at once decide the attempt while the last of them has not even been asked: a
 /// clean-up at that moment would overtake the request that it has to clean.
-#[tokio::test]
+#[test]
 async fn an_attempt_that_is_lost_before_all_were_asked_is_cleaned_after_they_were() {
     let nodes: Vec<_> = (0..3).map(|_| Arc::new(MemoryNode::new()) as Arc<dyn Node>).collect();
     let locker = async |nodes: &[Arc<dyn Node>]| {
@@ -63,7 +63,7 @@ async fn an_attempt_that_is_lost_before_all_were_asked_is_cleaned_after_they_wer
 }
 
 /// A waiter asks nothing of the nodes: when it gives up, what they have said may not hold any more.
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn nodes_that_went_silent_are_not_taken_for_a_lock_that_is_taken() {
     let world = StillWorld::new();
     let (holder, other) = (world.locker().await, world.locker().await);
@@ -87,7 +87,7 @@ async fn nodes_that_went_silent_are_not_taken_for_a_lock_that_is_taken() {
     drop(guard);
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn the_waiting_time_is_never_overrun() {
     let (locker, _) = still_world().await;
     let guard = locker.lock("taken").await.expect("free");
@@ -103,7 +103,7 @@ async fn the_waiting_time_is_never_overrun() {
     assert!(guard.is_held());
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn waiting_longer_than_the_ttl_outlives_a_dead_holder() {
     let (locker, time) = still_world().await;
     std::mem::forget(locker.lock("dead").fixed().await.expect("free"));
@@ -119,7 +119,7 @@ async fn waiting_longer_than_the_ttl_outlives_a_dead_holder() {
     drop(locker.lock("dead").await.expect("waiting without end"));
 }
 
-#[tokio::test(start_paused = true)]
+#[test(start_paused = true)]
 async fn a_paused_holder_knows_that_its_time_is_over_before_another_gets_in() {
     let (locker, time) = still_world().await;
     let guard = locker.lock("paused").await.expect("free");
@@ -132,7 +132,7 @@ async fn a_paused_holder_knows_that_its_time_is_over_before_another_gets_in() {
     other.release().await.expect("the late release took nothing away");
 }
 
-#[tokio::test]
+#[test]
 async fn a_wait_that_finds_no_nodes_says_what_each_of_them_said() {
     let server = quorlock_testkit::RedisServer::start();
     let locker = Locker::builder()

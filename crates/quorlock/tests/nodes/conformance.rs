@@ -12,7 +12,8 @@ use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Dialect, Locker, RedisOptions, Settings};
 use quorlock_testkit::conformance::{Backend, CASES};
 use quorlock_testkit::{
-    RedisServer, RedisServerBuilder, Reply, conformance, eventually_async as eventually,
+    RedisServer, RedisServerBuilder, Reply, conformance, eventually_async as eventually, skipping,
+    test,
 };
 
 struct Memory(Arc<MemoryNode>);
@@ -30,8 +31,8 @@ impl Backend for Memory {
     }
 }
 
-fn memory() -> Option<Memory> {
-    Some(Memory(Arc::new(MemoryNode::new())))
+fn memory() -> Memory {
+    Memory(Arc::new(MemoryNode::new()))
 }
 
 async fn by_url(url: &str, client: ClientId, options: &NodeOptions) -> Arc<dyn Node> {
@@ -80,14 +81,12 @@ impl Server {
     }
 }
 
-fn redis(dialect: Dialect) -> Option<Server> {
-    Some(Server::start(RedisServer::builder(), dialect))
+fn redis(dialect: Dialect) -> Server {
+    Server::start(RedisServer::builder(), dialect)
 }
 
-/// `cargo xtask test` names a Valkey server.
-fn valkey(dialect: Dialect) -> Option<Server> {
-    let program = std::env::var_os("QUORLOCK_TEST_VALKEY")?;
-    Some(Server::start(RedisServer::builder().program(program), dialect))
+fn valkey(dialect: Dialect) -> Server {
+    Server::start(RedisServer::builder().program(skipping::valkey()), dialect)
 }
 
 struct File(tempfile::TempDir);
@@ -122,8 +121,8 @@ impl Backend for File {
     }
 }
 
-fn sqlite() -> Option<File> {
-    Some(File(tempfile::tempdir().expect("a directory")))
+fn sqlite() -> File {
+    File(tempfile::tempdir().expect("a directory"))
 }
 
 conformance!(memory, super::memory());

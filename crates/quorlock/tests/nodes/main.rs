@@ -2,8 +2,6 @@
 
 #[cfg(all(feature = "redis", feature = "sqlite"))]
 mod conformance;
-#[path = "../logs/mod.rs"]
-mod logs;
 mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -1,17 +1,12 @@
 //! Names that nobody uses again, on real servers.
 
-use std::time::Duration;
-
 use quorlock::node::FailureKind;
-use quorlock::{Builder, Dialect, Locker};
-use quorlock_testkit::{DEADLINE, RedisServer, Reply, servers};
+use quorlock::{Builder, Dialect};
+use quorlock_testkit::{RedisServer, Reply, patient, patient_options, servers, test, urls};
 
 fn builder(servers: &[RedisServer], dialect: Dialect) -> Builder {
-    Locker::builder()
-        .nodes(servers.iter().map(RedisServer::url))
-        .redis(quorlock::RedisOptions::default().dialect(dialect).trust_new_nodes(true))
-        .node_limit(Duration::from_secs(2))
-        .connect_limit(DEADLINE)
+    let options = patient_options().dialect(dialect).trust_new_nodes(true);
+    patient().nodes(urls(servers)).redis(options)
 }
 
 /// How many keys there are, without those that are about the server.
@@ -39,7 +34,7 @@ async fn use_and_forget(dialect: Dialect) {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn numbers_are_forgotten_in_both_dialects() {
     use_and_forget(Dialect::Strict).await;
     use_and_forget(Dialect::Redlock).await;
@@ -58,13 +53,13 @@ async fn hold_and_forget(dialect: Dialect) {
     guard.extend().await.expect("it was left alone");
 }
 
-#[tokio::test]
+#[test]
 async fn what_is_held_is_left_alone() {
     hold_and_forget(Dialect::Strict).await;
     hold_and_forget(Dialect::Redlock).await;
 }
 
-#[tokio::test]
+#[test]
 async fn what_is_no_lock_or_waited_for_is_left_alone() {
     let servers = servers(1);
     let server = &servers[0];
@@ -82,7 +77,7 @@ async fn what_is_no_lock_or_waited_for_is_left_alone() {
     assert_eq!(keys(server), 4);
 }
 
-#[tokio::test]
+#[test]
 async fn a_node_that_is_away_keeps_no_other_from_forgetting() {
     let servers = servers(3);
     let locker = builder(&servers, Dialect::Strict).connect().await.expect("three nodes");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorlock::admin::{InitState, NodeInit, Refusal};
 use quorlock::node::{FailureKind, NodeOptions};
 use quorlock::{Builder, Dialect, Error, Locker, Settings};
-use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually_async, servers};
+use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually_async, servers, test};
 
 const MARKER: &str = ":quorlock:set";
 const MAX_TTL: Duration = Duration::from_secs(20);
@@ -68,7 +68,7 @@ fn states(nodes: &[NodeInit]) -> Vec<&'static str> {
     nodes.iter().map(word).collect()
 }
 
-#[tokio::test]
+#[test]
 async fn new_servers_vote_at_once_and_stay_as_they_are() {
     let servers = servers(3);
     let nodes = init(&servers, false).await;
@@ -87,7 +87,7 @@ async fn new_servers_vote_at_once_and_stay_as_they_are() {
 
 /// A server that was restarted looks the same once a client has found it: a script that marks it at every start
 /// must not make it vote while somebody believes in what it has forgotten.
-#[tokio::test]
+#[test]
 async fn a_running_quarantine_is_not_cut_short() {
     let servers = servers(3);
     let locker = builder(&servers).connect().await.expect("three nodes");
@@ -109,7 +109,7 @@ async fn a_running_quarantine_is_not_cut_short() {
 }
 
 /// One that is marked by itself would be a set of its own.
-#[tokio::test]
+#[test]
 async fn the_whole_set_is_looked_at() {
     let servers = servers(3);
     init(&servers, false).await;
@@ -120,7 +120,7 @@ async fn the_whole_set_is_looked_at() {
     assert!(votes_for(&servers[0], &servers), "nothing was changed");
 }
 
-#[tokio::test]
+#[test]
 async fn a_lock_on_any_of_them_keeps_all_from_being_marked() {
     let servers = servers(3);
     init(&servers, false).await;
@@ -144,7 +144,7 @@ async fn a_lock_on_any_of_them_keeps_all_from_being_marked() {
     guard.release().await.expect("released");
 }
 
-#[tokio::test]
+#[test]
 async fn a_server_that_was_restarted_is_not_new() {
     let durable = RedisServer::builder().appendonly(true).start();
     let servers = [durable, RedisServer::start(), RedisServer::start()];
@@ -157,7 +157,7 @@ async fn a_server_that_was_restarted_is_not_new() {
     assert!(votes_for(&servers[0], &servers));
 }
 
-#[tokio::test]
+#[test]
 async fn other_settings_are_not_changed_unless_that_is_meant() {
     let servers = servers(1);
     let other = Duration::from_secs(15);
@@ -173,7 +173,7 @@ async fn other_settings_are_not_changed_unless_that_is_meant() {
     assert!(votes_with(&servers[0], &servers, other));
 }
 
-#[tokio::test]
+#[test]
 async fn nothing_is_changed_while_a_server_is_away() {
     let servers = servers(3);
     servers[2].kill();
@@ -185,7 +185,7 @@ async fn nothing_is_changed_while_a_server_is_away() {
     assert_eq!(states(&init(&servers, true).await), ["marked", "marked", "failed"]);
 }
 
-#[tokio::test]
+#[test]
 async fn one_server_behind_two_urls_is_a_mistake() {
     let servers = servers(1);
     let twice = builder(&servers).nodes([servers[0].url().replace("127.0.0.1", "localhost")]);
@@ -194,7 +194,7 @@ async fn one_server_behind_two_urls_is_a_mistake() {
     assert_eq!(marker(&servers[0]), None);
 }
 
-#[tokio::test]
+#[test]
 async fn the_redlock_dialect_has_no_marker() {
     let servers = servers(1);
     let nodes = builder(&servers)
@@ -206,7 +206,7 @@ async fn the_redlock_dialect_has_no_marker() {
     assert_eq!(marker(&servers[0]), None);
 }
 
-#[tokio::test]
+#[test]
 async fn the_marker_is_that_of_the_prefix() {
     let servers = servers(1);
     let nodes = builder(&servers)
@@ -221,7 +221,7 @@ async fn the_marker_is_that_of_the_prefix() {
 
 /// Two operators with lists that share two nodes. Each comes first to one of those, and has a majority with the node
 /// that is in its own list alone.
-#[tokio::test]
+#[test]
 async fn two_lists_that_are_marked_at_the_same_moment_do_not_both_vote() {
     let servers = servers(4);
     let (one, other) = (&servers[..3], &servers[1..]);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use quorlock::{Builder, Dialect, Error};
-use quorlock_testkit::RedisServer;
+use quorlock_testkit::{RedisServer, test};
 
 use crate::NAME;
 use crate::world::{AHEAD, BEHIND, TTL, World};
@@ -18,7 +18,7 @@ async fn is_refused(world: &World, other: Builder, says: &[&str]) {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_client_with_other_settings_is_refused_and_told_both() {
     let world = World::new(Dialect::Strict).await;
     let second = Duration::from_secs(1);
@@ -39,7 +39,7 @@ async fn a_client_with_other_settings_is_refused_and_told_both() {
 }
 
 /// Those who come first after a server has forgotten may have a shorter TTL than those it has served.
-#[tokio::test]
+#[test]
 async fn a_server_that_was_started_again_counts_by_the_longer_ttl() {
     let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
     world.servers.iter().for_each(RedisServer::restart);

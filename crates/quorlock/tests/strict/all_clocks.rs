@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use quorlock::{Dialect, Error, Locker, Loss, RedisOptions};
-use quorlock_testkit::{DEADLINE, eventually_async as eventually};
+use quorlock_testkit::{DEADLINE, eventually_async as eventually, test};
 use tokio::time::timeout;
 
 use crate::world::{World, assert_both_hold, waiters};
@@ -43,7 +43,7 @@ async fn client(world: &World) -> Locker {
     locker
 }
 
-#[tokio::test]
+#[test]
 async fn a_step_ahead_ends_the_lease_that_the_servers_end() {
     for dialect in BOTH {
         let world = still_world(dialect).await;
@@ -67,7 +67,7 @@ async fn a_step_ahead_ends_the_lease_that_the_servers_end() {
 }
 
 /// The holder is told, though no timer is due for long.
-#[tokio::test]
+#[test]
 async fn a_step_ahead_is_told_at_once() {
     let world = still_world(Dialect::Strict).await;
     let first = client(&world).await;
@@ -84,7 +84,7 @@ async fn a_step_ahead_is_told_at_once() {
 }
 
 /// What is left of the lease is less by the step, and the lock is kept.
-#[tokio::test]
+#[test]
 async fn a_small_step_ahead_costs_as_much_of_the_lease() {
     let world = still_world(Dialect::Strict).await;
     let (first, second) = (client(&world).await, client(&world).await);
@@ -102,7 +102,7 @@ async fn a_small_step_ahead_costs_as_much_of_the_lease() {
 }
 
 /// The servers keep the record for longer, and the holder believes in it no longer than before.
-#[tokio::test]
+#[test]
 async fn a_step_back_neither_ends_the_lease_nor_prolongs_it() {
     let world = still_world(Dialect::Strict).await;
     let (first, second) = (client(&world).await, client(&world).await);
@@ -118,7 +118,7 @@ async fn a_step_back_neither_ends_the_lease_nor_prolongs_it() {
 }
 
 /// The next one of the same process gets it from the servers, or not at all.
-#[tokio::test]
+#[test]
 async fn a_lease_that_a_step_has_ended_is_not_passed_on() {
     let world = still_world(Dialect::Strict).await;
     let (first, second) = (client(&world).await, client(&world).await);
@@ -143,7 +143,7 @@ async fn a_lease_that_a_step_has_ended_is_not_passed_on() {
 }
 
 /// A candidate counts what the servers pass on to it from when it asked, by both clocks.
-#[tokio::test]
+#[test]
 async fn a_grant_to_a_request_from_before_the_step_is_not_believed() {
     let world = still_world(Dialect::Strict).await;
     let (first, second) = (client(&world).await, client(&world).await);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorlock::node::FailureKind;
 use quorlock::{Dialect, Error, Loss};
-use quorlock_testkit::{RedisServer, eventually_async as eventually};
+use quorlock_testkit::{RedisServer, eventually_async as eventually, test};
 
 use crate::world::{TTL, World, assert_both_hold, is_held, server_us};
 use crate::{BOTH, NAME};
@@ -39,19 +39,19 @@ async fn one_of_two_is_moved(shift: impl Fn(&RedisServer), ahead: bool, says: &s
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_clock_that_jumps_ahead() {
     let jump = |server: &RedisServer| server.clock().jump_ms(HOUR_MS);
     one_of_two_is_moved(jump, true, "s ahead of this machine's").await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_clock_that_jumps_back() {
     let jump = |server: &RedisServer| server.clock().jump_ms(-HOUR_MS);
     one_of_two_is_moved(jump, false, "its clock is 3600.0s behind this machine's").await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_clock_that_runs_away() {
     let run = |server: &RedisServer| {
         server.clock().rate(1000.0);
@@ -64,7 +64,7 @@ async fn a_clock_that_runs_away() {
 }
 
 /// With a majority of the clocks it is known that something is wrong, and what.
-#[tokio::test]
+#[test]
 async fn the_clocks_of_a_majority() {
     for by_ms in [HOUR_MS, -HOUR_MS] {
         let world = World::new(Dialect::Strict).await;
@@ -119,12 +119,12 @@ async fn the_window_is_used_up(shift: impl Fn(&RedisServer)) {
 /// Some nodes may not answer in time on a slow machine: it is asked again then.
 const LIMIT: Duration = Duration::from_millis(500);
 
-#[tokio::test]
+#[test]
 async fn clocks_that_jump_within_the_window() {
     the_window_is_used_up(|server| server.clock().jump_ms(1_800 + 3_600)).await;
 }
 
-#[tokio::test]
+#[test]
 async fn clocks_that_run_fast_within_the_window() {
     the_window_is_used_up(|server| server.clock().rate(2.5)).await;
 }

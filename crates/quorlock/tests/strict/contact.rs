@@ -3,7 +3,7 @@
 
 use quorlock::Dialect;
 use quorlock::admin::examine::Severity;
-use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
+use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually, test};
 
 use crate::NAME;
 use crate::world::{QUARANTINE, TTL, World, marker, server_us};
@@ -27,7 +27,7 @@ fn counts(server: &RedisServer) -> bool {
 }
 
 /// A client that was connected before, and only looks at a lock.
-#[tokio::test]
+#[test]
 async fn a_look_at_a_lock_begins_it() {
     let world = World::new(Dialect::Strict).await;
     let locker = world.client().await;
@@ -44,7 +44,7 @@ async fn a_look_at_a_lock_begins_it() {
 }
 
 /// A client that holds a lock and asks for nothing else, or for nothing at all.
-#[tokio::test]
+#[test]
 async fn a_client_that_asks_for_nothing_begins_it() {
     let world = World::new(Dialect::Strict).await;
     let locker = world.client().await;
@@ -56,7 +56,7 @@ async fn a_client_that_asks_for_nothing_begins_it() {
 }
 
 /// A client that connects, and is gone at once.
-#[tokio::test]
+#[test]
 async fn a_connection_begins_it() {
     let world = World::new(Dialect::Strict).await;
     for server in &world.servers {
@@ -72,7 +72,7 @@ async fn a_connection_begins_it() {
     locker.try_lock(NAME).await.expect("they vote").release().await.expect("released");
 }
 
-#[tokio::test]
+#[test]
 async fn the_doctor_begins_it_and_says_when_it_ends() {
     let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
     let examine = async || {
@@ -101,7 +101,7 @@ async fn the_doctor_begins_it_and_says_when_it_ends() {
 }
 
 /// Who may only look is told so, and sees all the rest.
-#[tokio::test]
+#[test]
 async fn a_reader_begins_nothing_and_sees_everything() {
     let world = World::new(Dialect::Strict).await;
     forgets(&world.servers[1]);

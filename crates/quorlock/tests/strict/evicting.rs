@@ -1,10 +1,9 @@
 //! A server that throws keys away when it has no room loses votes without a trace.
 
 use quorlock::{Dialect, Error};
-use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
+use quorlock_testkit::{Logs, RedisServer, Reply, eventually_async as eventually, test};
 
 use crate::NAME;
-use crate::logs::Logs;
 use crate::world::{World, assert_both_hold, is_held};
 
 /// What a server needs by itself, and some room.
@@ -14,7 +13,7 @@ fn evicting() -> RedisServer {
     RedisServer::builder().own_clock().maxmemory(BYTES, "volatile-lru").start()
 }
 
-#[tokio::test]
+#[test]
 async fn it_is_refused() {
     let mut world = World::unused(Dialect::Strict, |server| server);
     world.servers[1] = RedisServer::builder().own_clock().maxmemory(BYTES, "noeviction").start();
@@ -70,7 +69,7 @@ pub(crate) async fn press(server: &RedisServer) {
 
 /// After the greeting, for a moment, while somebody needs the room: what is held has no end by the server's
 /// clock, and is none of the keys that it may throw away.
-#[tokio::test]
+#[test]
 async fn a_policy_that_is_switched_for_a_moment_takes_away_nothing_that_is_held() {
     let world = World::with(Dialect::Strict, |it| it.maxmemory(BYTES, "noeviction")).await;
     let (first, second) = (world.holder_of_two().await, world.client().await);
@@ -85,7 +84,7 @@ async fn a_policy_that_is_switched_for_a_moment_takes_away_nothing_that_is_held(
     assert!(first.guard.is_held());
 }
 
-#[tokio::test]
+#[test]
 async fn in_the_redlock_dialect_it_is_warned_of_and_lets_both_in() {
     let mut world = World::new(Dialect::Redlock).await;
     world.servers[1] = evicting();

@@ -11,7 +11,7 @@ use quorlock::node::{
 use quorlock::runtime::BoxFuture;
 use quorlock::{Dialect, Guard, Locker};
 use quorlock_testkit::conformance::owner;
-use quorlock_testkit::{RedisServer, eventually_async as eventually};
+use quorlock_testkit::{RedisServer, eventually_async as eventually, test};
 use tokio::sync::Notify;
 
 use crate::world::{QUARANTINE, TTL, World, is_held, marker, text};
@@ -37,7 +37,7 @@ fn number(server: &RedisServer, dialect: Dialect) -> u64 {
     number.parse().expect("a number")
 }
 
-#[tokio::test]
+#[test]
 async fn they_grow_though_servers_forget() {
     let world = World::new(Dialect::Strict).await;
     let (first, second) = (world.client().await, world.client().await);
@@ -58,7 +58,7 @@ async fn they_grow_though_servers_forget() {
 }
 
 /// A ticket may have come back from an old file, and the server has forgotten what it gave out since.
-#[tokio::test]
+#[test]
 async fn whoever_gets_a_broken_lock_has_a_number_of_this_day() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
@@ -85,7 +85,7 @@ async fn with_a_high_number(world: &World) -> u64 {
     high
 }
 
-#[tokio::test]
+#[test]
 async fn the_highest_of_different_ones_is_confirmed_by_a_majority() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
@@ -133,7 +133,7 @@ struct Telltale {
     confirming: Arc<Notify>,
 }
 
-#[tokio::test]
+#[test]
 async fn whoever_goes_away_while_it_is_confirmed_leaves_nothing_behind() {
     for dialect in BOTH {
         let world = World::new(dialect).await;

@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use quorlock_testkit::{DEADLINE, RedisServer, eventually_async as eventually};
+use quorlock_testkit::{DEADLINE, RedisServer, eventually_async as eventually, test};
 
 use crate::world::{TTL, World, server_us, waiters};
 use crate::{BOTH, NAME};
@@ -20,7 +20,7 @@ fn listening(server: &RedisServer) -> TcpStream {
 }
 
 /// It stands before everybody else, and has not asked for longer than anybody waits without asking again.
-#[tokio::test]
+#[test]
 async fn its_tickets_are_passed_over() {
     for dialect in BOTH {
         let world = World::new(dialect).await;

@@ -1,7 +1,7 @@
 //! A holder stores its record again on a server that has forgotten it, while its lease there lasts.
 
 use quorlock::{Dialect, Error, Guard, Locker};
-use quorlock_testkit::{Proxy, RedisServer, eventually_async as eventually};
+use quorlock_testkit::{Proxy, RedisServer, eventually_async as eventually, test};
 
 use crate::world::{QUARANTINE, World, is_held};
 use crate::{BOTH, NAME};
@@ -32,7 +32,7 @@ async fn cut_off(way: &Proxy, locker: &Locker) {
     .await;
 }
 
-#[tokio::test]
+#[test]
 async fn the_next_extension_stores_it_and_no_vote_comes_of_it() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
@@ -66,7 +66,7 @@ async fn the_next_extension_stores_it_and_no_vote_comes_of_it() {
 /// The server has its record back from its file, and casts no vote. The record counts for whose lease
 /// there has not run out, and not for whose lease has been extended without it since: that one may be
 /// somebody else's by right, and the file too old to know.
-#[tokio::test]
+#[test]
 async fn a_record_that_came_back_counts_only_for_whoever_has_a_lease_on_it() {
     for (dialect, away) in
         BOTH.into_iter().flat_map(|dialect| [false, true].map(|away| (dialect, away)))
@@ -94,7 +94,7 @@ async fn a_record_that_came_back_counts_only_for_whoever_has_a_lease_on_it() {
 }
 
 /// Its lease has been extended without this server since: there, the old one does not count.
-#[tokio::test]
+#[test]
 async fn whoever_has_no_lease_on_a_server_stores_nothing_there() {
     let world = World::new(Dialect::Strict).await;
     let way = Proxy::in_front_of(world.servers[2].addr());

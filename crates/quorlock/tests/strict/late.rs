@@ -9,7 +9,7 @@ use quorlock::node::{Answer, FailureKind};
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Dialect, Error, Loss};
 use quorlock_testkit::conformance::owner;
-use quorlock_testkit::{Proxy, RedisServer, eventually_async as eventually};
+use quorlock_testkit::{Proxy, RedisServer, eventually_async as eventually, test};
 
 use crate::world::{AHEAD, TTL, World, is_held, marker, scripts_run};
 use crate::{BOTH, NAME};
@@ -17,7 +17,7 @@ use crate::{BOTH, NAME};
 /// How late a request may be in the test of the network.
 const SHORT: Duration = Duration::from_millis(20);
 
-#[tokio::test]
+#[test]
 async fn one_that_the_network_has_delayed_leaves_nothing_behind() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
@@ -40,7 +40,7 @@ async fn one_that_the_network_has_delayed_leaves_nothing_behind() {
 }
 
 /// The holder's process ended meanwhile, so that nobody takes it back.
-#[tokio::test]
+#[test]
 async fn one_that_waited_for_a_server_that_stood_still_leaves_nothing_behind() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
@@ -65,7 +65,7 @@ async fn one_that_waited_for_a_server_that_stood_still_leaves_nothing_behind() {
 }
 
 /// A server that stands still for longer than a lease forgets nothing by it.
-#[tokio::test]
+#[test]
 async fn a_server_that_stood_still_has_kept_its_vote() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
@@ -86,7 +86,7 @@ async fn a_server_that_stood_still_has_kept_its_vote() {
 }
 
 /// Between the look at the clock and the sending a thread may stand still, while others connect again.
-#[tokio::test]
+#[test]
 async fn one_from_before_a_restart_does_not_begin_the_time_without_votes() {
     let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
     let server = &world.servers[0];
@@ -114,7 +114,7 @@ async fn one_from_before_a_restart_does_not_begin_the_time_without_votes() {
 
 /// Servers whose clocks are a little ahead stand still for longer than a request may be late. That is no
 /// fault of the clocks: the extension is tried again, and the lock is kept.
-#[tokio::test]
+#[test]
 async fn a_late_extension_is_tried_again() {
     let world = World::new(Dialect::Strict).await;
     for server in &world.servers {
@@ -140,7 +140,7 @@ async fn a_late_extension_is_tried_again() {
 }
 
 /// Beyond what the trip explains, it is the clock.
-#[tokio::test]
+#[test]
 async fn a_late_extension_on_servers_with_wrong_clocks_is_the_end() {
     let world = World::new(Dialect::Strict).await;
     let locker = world.client().await;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use quorlock::Dialect;
 use quorlock_testkit::{
     AppendFsync, Proxy, RedisServer, RedisServerBuilder, Reply, eventually_async as eventually,
+    test,
 };
 
 use crate::world::{QUARANTINE, TTL, World, assert_both_hold, marker};
@@ -44,12 +45,12 @@ async fn is_told_apart<T>(
     }
 }
 
-#[tokio::test]
+#[test]
 async fn killed_and_started_with_nothing() {
     is_told_apart(|server| server, |_| {}, |server, ()| server.restart_empty()).await;
 }
 
-#[tokio::test]
+#[test]
 async fn emptied_while_it_runs() {
     let flush = |server: &RedisServer, ()| {
         assert_eq!(server.command(&["FLUSHALL"]), Reply::Simple("OK".into()));
@@ -57,7 +58,7 @@ async fn emptied_while_it_runs() {
     is_told_apart(|server| server, |_| {}, flush).await;
 }
 
-#[tokio::test]
+#[test]
 async fn swapped_for_a_database_without_locks() {
     let swap = |server: &RedisServer, ()| {
         assert_eq!(server.command(&["SWAPDB", "0", "1"]), Reply::Simple("OK".into()));
@@ -66,7 +67,7 @@ async fn swapped_for_a_database_without_locks() {
 }
 
 /// It comes back with the mark of its former start, which alone would prove nothing.
-#[tokio::test]
+#[test]
 async fn started_from_a_file_that_lacks_its_end() {
     let lose = |server: &RedisServer, mark| {
         let before = marker(server);
@@ -78,7 +79,7 @@ async fn started_from_a_file_that_lacks_its_end() {
 }
 
 /// The replica had got everything but the vote when its primary died.
-#[tokio::test]
+#[test]
 async fn replaced_by_a_replica_that_lags_behind() {
     let follow = |primary: &RedisServer| {
         let way = Proxy::in_front_of(primary.addr());
@@ -116,7 +117,7 @@ async fn replaced_by_a_replica_that_lags_behind() {
 }
 
 /// What a server has forgotten is over when it votes again.
-#[tokio::test]
+#[test]
 async fn it_votes_again_once_all_that_it_may_have_granted_has_ended() {
     let world = World::new(Dialect::Strict).await;
     let (first, second) = (world.holder_of_two().await, world.client().await);
@@ -131,7 +132,7 @@ async fn it_votes_again_once_all_that_it_may_have_granted_has_ended() {
 }
 
 /// Another set has its locks there, by the address with the other number.
-#[tokio::test]
+#[test]
 async fn swapped_for_a_database_with_locks_of_its_own() {
     let world = World::new(Dialect::Strict).await;
     let others = world.urls().into_iter().map(|url| format!("{url}/1"));

@@ -13,8 +13,6 @@ mod fence;
 mod half_open;
 mod healing;
 mod late;
-#[path = "../logs/mod.rs"]
-mod logs;
 mod lost_votes;
 mod members;
 mod mixed_dialects;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quorlock::admin::{Changed, MemberChange, MemberState, Progress};
 use quorlock::{Dialect, Error, Locker};
-use quorlock_testkit::{DEADLINE, Proxy, RedisServer, eventually_async as eventually};
+use quorlock_testkit::{DEADLINE, Proxy, RedisServer, eventually_async as eventually, test};
 
 use crate::NAME;
 use crate::world::{QUARANTINE, World, assert_both_hold, marker, text};
@@ -30,7 +30,7 @@ async fn lists(dialect: Dialect, shared: usize) -> (World, [Vec<String>; 2]) {
     (world, [first, second])
 }
 
-#[tokio::test]
+#[test]
 async fn a_client_with_another_list_is_refused_and_told_both() {
     for shared in [1, 2] {
         let (world, [first, second]) = lists(Dialect::Strict, shared).await;
@@ -58,7 +58,7 @@ async fn a_client_with_another_list_is_refused_and_told_both() {
 }
 
 /// What happens where nothing is done about it.
-#[tokio::test]
+#[test]
 async fn in_redlock_both_hold_it() {
     let (world, [first, second]) = lists(Dialect::Redlock, 1).await;
     let away = Proxy::in_front_of(world.servers[0].addr());
@@ -75,7 +75,7 @@ async fn in_redlock_both_hold_it() {
 }
 
 /// The order of a list is of no meaning, nor is the address of a node that has a name.
-#[tokio::test]
+#[test]
 async fn the_same_nodes_are_the_same_set_however_they_are_listed() {
     let world = World::new(Dialect::Strict).await;
     let way = Proxy::in_front_of(world.servers[1].addr());
@@ -90,7 +90,7 @@ async fn change(world: &World, change: &MemberChange, gone: bool) -> Result<Chan
 }
 
 /// The third server gives its place to another.
-#[tokio::test]
+#[test]
 async fn a_member_is_replaced_and_at_no_time_both_sets_vote() {
     let world = World::new(Dialect::Strict).await;
     let new = world.another_server();
@@ -126,7 +126,7 @@ async fn a_member_is_replaced_and_at_no_time_both_sets_vote() {
 }
 
 /// Whatever was interrupted is completed by doing it again.
-#[tokio::test]
+#[test]
 async fn a_change_that_was_interrupted_is_safe_and_goes_on() {
     let world = World::new(Dialect::Strict).await;
     let new = world.another_server();
@@ -159,7 +159,7 @@ async fn a_change_that_was_interrupted_is_safe_and_goes_on() {
     drop(successor.lock(NAME).wait(DEADLINE).await.expect("the new set votes"));
 }
 
-#[tokio::test]
+#[test]
 async fn a_member_that_is_gone_leaves_on_somebodys_word_alone() {
     let world = World::new(Dialect::Strict).await;
     world.servers[2].kill();
@@ -174,7 +174,7 @@ async fn a_member_that_is_gone_leaves_on_somebodys_word_alone() {
 }
 
 /// Another change of the same set would have a majority of its own.
-#[tokio::test]
+#[test]
 async fn a_second_change_waits_for_the_first() {
     let world = World::new(Dialect::Strict).await;
     let add = MemberChange::Add(world.another_server());
@@ -185,7 +185,7 @@ async fn a_second_change_waits_for_the_first() {
 }
 
 /// A node that forgot cannot tell whether its set was replaced meanwhile: only a quorum knows.
-#[tokio::test]
+#[test]
 async fn fewer_than_a_quorum_take_nobody_back() {
     let world = World::with(Dialect::Strict, |server| server).await;
     let away = Proxy::in_front_of(world.servers[0].addr());
@@ -207,7 +207,7 @@ async fn fewer_than_a_quorum_take_nobody_back() {
     drop(locker.lock(NAME).wait(DEADLINE).await.expect("all of them are there"));
 }
 
-#[tokio::test]
+#[test]
 async fn the_set_is_shown() {
     let world = World::new(Dialect::Strict).await;
     world.servers[1].command(&["FLUSHALL"]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quorlock::node::FailureKind;
 use quorlock::{Dialect, Error, Locker};
-use quorlock_testkit::DEADLINE;
+use quorlock_testkit::{DEADLINE, test};
 
 use crate::world::{World, text};
 use crate::{BOTH, NAME};
@@ -23,7 +23,7 @@ async fn is_refused(locker: &Locker, dialect: &str) {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_lock_of_the_other_dialect_is_a_clear_error_both_ways() {
     let mut world = World::new(Dialect::Strict).await;
     for (dialect, name) in BOTH.into_iter().zip(["strict", "redlock"]) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quorlock::node::FailureKind;
 use quorlock::{Builder, Dialect, Drift, Error, Guard, Locker, RedisOptions};
-use quorlock_testkit::{DEADLINE, Proxy, RedisServer};
+use quorlock_testkit::{DEADLINE, Proxy, RedisServer, test};
 
 use crate::world::{World, assert_both_hold};
 use crate::{BOTH, NAME};
@@ -83,7 +83,7 @@ impl Stage {
 }
 
 /// Its record seems to have ended with a second and a half to go.
-#[tokio::test]
+#[test]
 async fn two_seconds_ahead() {
     for dialect in BOTH {
         let stage = Stage::new(dialect).await;
@@ -104,7 +104,7 @@ async fn two_seconds_ahead() {
 }
 
 /// It is behind when the lock is granted, and then set right: what it granted ends two seconds early.
-#[tokio::test]
+#[test]
 async fn two_seconds_behind() {
     for dialect in BOTH {
         let stage = Stage::new(dialect).await;
@@ -132,7 +132,7 @@ async fn two_seconds_behind() {
 }
 
 /// It gains a tenth of a second in each. At 9.3 seconds it shows 10.23 of a lease of ten.
-#[tokio::test]
+#[test]
 async fn a_tenth_too_fast() {
     // What strict takes off for clocks that run apart, and too little for a tenth.
     let little = Drift { base: Duration::from_millis(2), per_mille: 10 };

@@ -1,12 +1,13 @@
 //! A lock that two processes share, and servers whose clocks are wrong when one of them lets go of it.
 
 use quorlock::{Dialect, Error, Owner};
+use quorlock_testkit::test;
 
 use crate::NAME;
 use crate::world::World;
 
 /// By such a clock everybody is over.
-#[tokio::test]
+#[test]
 async fn whoever_takes_part_is_not_over_by_a_clock_that_is_ahead() {
     for maker_first in [true, false] {
         let world = World::new(Dialect::Strict).await;

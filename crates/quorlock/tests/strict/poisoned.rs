@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use quorlock::node::{Answer, FailureKind, ParticipantId, Proposal, TicketNumber};
 use quorlock::{Dialect, Error, Guard, Locker};
 use quorlock_testkit::conformance::owner;
-use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
+use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually, test};
 
 use crate::world::{TTL, World, server_us, text};
 use crate::{BOTH, NAME};
@@ -83,7 +83,7 @@ async fn used(dialect: Dialect) -> (World, Locker, Locker) {
     (world, first, second)
 }
 
-#[tokio::test]
+#[test]
 async fn it_is_never_adopted_and_fences_grow_without_it() {
     for dialect in BOTH {
         for high in poisons() {
@@ -109,7 +109,7 @@ async fn it_is_never_adopted_and_fences_grow_without_it() {
 }
 
 /// Whoever waits gets the lock from the others, too, and the poisoned one passes it on to nobody.
-#[tokio::test]
+#[test]
 async fn whoever_waits_gets_the_lock_from_the_others() {
     for dialect in BOTH {
         let (world, first, second) = used(dialect).await;
@@ -130,7 +130,7 @@ async fn whoever_waits_gets_the_lock_from_the_others() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn the_server_is_named_with_the_number_and_the_remedy() {
     for dialect in BOTH {
         for high in poisons() {
@@ -150,7 +150,7 @@ async fn the_server_is_named_with_the_number_and_the_remedy() {
 }
 
 /// A record that is held is looked at, extended and confirmed in vain there, and held by the others.
-#[tokio::test]
+#[test]
 async fn a_holder_goes_on_without_the_server_that_has_it() {
     for dialect in BOTH {
         for high in poisons() {
@@ -174,7 +174,7 @@ async fn a_holder_goes_on_without_the_server_that_has_it() {
 }
 
 /// The record is what it was, and ends when it would have.
-#[tokio::test]
+#[test]
 async fn an_extension_that_is_refused_keeps_nothing() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
@@ -191,7 +191,7 @@ async fn an_extension_that_is_refused_keeps_nothing() {
 }
 
 /// Whoever proposes such a number, by a bug, is refused by the server itself.
-#[tokio::test]
+#[test]
 async fn a_server_gives_out_no_number_that_would_not_grow() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
@@ -239,7 +239,7 @@ fn kept_numbers(dialect: Dialect, number: u64) -> Vec<(String, String)> {
 }
 
 /// What `release --force` does about it, to the microsecond.
-#[tokio::test]
+#[test]
 async fn a_number_is_forgotten_only_if_nobody_can_have_been_given_it() {
     for dialect in BOTH {
         let world = World::new(dialect).await;

@@ -9,12 +9,14 @@ use quorlock::node::TicketNumber::New;
 use quorlock::node::{Answer, FailureKind, Node};
 use quorlock::{Dialect, Error, Locker};
 use quorlock_testkit::conformance::owner;
-use quorlock_testkit::{DEADLINE, RedisServer, Reply, eventually_async as eventually, servers};
+use quorlock_testkit::{
+    DEADLINE, RedisServer, Reply, eventually_async as eventually, servers, test,
+};
 
 use crate::NAME;
 use crate::world::{QUARANTINE, TTL, World, marker, scripts_run};
 
-#[tokio::test]
+#[test]
 async fn on_new_servers_it_is_told_at_once_to_whoever_does_not_wait() {
     let world = World::unused(Dialect::Strict, |server| server);
     let locker = world.client().await;
@@ -43,7 +45,7 @@ async fn on_new_servers_it_is_told_at_once_to_whoever_does_not_wait() {
     assert!(guard.is_held());
 }
 
-#[tokio::test]
+#[test]
 async fn on_new_servers_it_is_waited_out() {
     let world = World::unused(Dialect::Strict, |server| server);
     let locker = world.client().await;
@@ -60,7 +62,7 @@ async fn on_new_servers_it_is_waited_out() {
 
 /// A release has no vote to cast, and may come late. It must not set an end to the time without votes by a
 /// clock that nobody has compared.
-#[tokio::test]
+#[test]
 async fn a_release_does_not_begin_it_while_the_clock_is_wrong() {
     let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
     let server = &world.servers[0];
@@ -86,7 +88,7 @@ async fn a_release_does_not_begin_it_while_the_clock_is_wrong() {
 
 /// One that is sent again after a reconnection may be older than the server's start, and seem to be in time
 /// by a clock that is as far behind.
-#[tokio::test]
+#[test]
 async fn a_release_does_not_begin_it_by_a_right_clock_either() {
     let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
     let server = &world.servers[0];
@@ -106,7 +108,7 @@ async fn a_release_does_not_begin_it_by_a_right_clock_either() {
 }
 
 /// Whoever is next in the queue would get a vote that may be another's.
-#[tokio::test]
+#[test]
 async fn a_release_passes_nothing_on_while_the_clock_is_wrong() {
     let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
     let server = &world.servers[0];
@@ -136,7 +138,7 @@ async fn answers_again(node: &Arc<dyn Node>) {
 }
 
 /// Who stands in line before us in this process has nothing either.
-#[tokio::test]
+#[test]
 async fn who_is_behind_another_that_waits_for_votes_is_told_of_the_nodes() {
     let world = World::unused(Dialect::Strict, |server| server);
     let locker = world.client().await;
@@ -160,7 +162,7 @@ async fn who_is_behind_another_that_waits_for_votes_is_told_of_the_nodes() {
 }
 
 /// And who is behind one that holds it is told so, be the nodes there or not.
-#[tokio::test]
+#[test]
 async fn who_is_behind_a_holder_of_this_process_is_told_that_it_is_taken() {
     let world = World::new(Dialect::Strict).await;
     let locker = world.client().await;
@@ -173,7 +175,7 @@ async fn who_is_behind_a_holder_of_this_process_is_told_that_it_is_taken() {
     assert!(matches!(error, Error::Taken { .. }), "{error:?}");
 }
 
-#[tokio::test]
+#[test]
 async fn votes_are_waited_for_without_waiting_for_a_holder() {
     let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
     for server in &world.servers {
@@ -206,7 +208,7 @@ async fn votes_are_waited_for_without_waiting_for_a_holder() {
 }
 
 /// It is not known that the time is not enough while a node that votes is away for a moment.
-#[tokio::test]
+#[test]
 async fn votes_that_may_come_back_at_any_moment_are_waited_for() {
     let world = World::new(Dialect::Strict).await;
     let locker = world.client().await;
@@ -228,7 +230,7 @@ fn is_known(server: &RedisServer) -> bool {
 }
 
 /// They have said how long it takes.
-#[tokio::test]
+#[test]
 async fn nodes_that_cast_no_vote_are_not_asked_again_and_again() {
     let servers = servers(3);
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
@@ -247,7 +249,7 @@ async fn nodes_that_cast_no_vote_are_not_asked_again_and_again() {
 }
 
 /// It cannot be told from one whose keys were removed; but it is not said that the servers were emptied.
-#[tokio::test]
+#[test]
 async fn a_prefix_that_is_new_is_called_that() {
     let world = World::new(Dialect::Strict).await;
     let builder = world.builder().redis(world.options().prefix("app:")).nodes(world.urls());

@@ -1,7 +1,7 @@
 //! Users without the rights that locks need are told which.
 
 use quorlock::Dialect;
-use quorlock_testkit::{RedisServer, Reply};
+use quorlock_testkit::{RedisServer, Reply, test};
 
 use crate::world::World;
 use crate::{BOTH, NAME};
@@ -13,7 +13,7 @@ fn url_of_user(server: &RedisServer, rights: &[&str]) -> String {
     format!("redis://alice:wonderland@{}", server.addr())
 }
 
-#[tokio::test]
+#[test]
 async fn without_scripts_there_is_no_connection() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
@@ -27,7 +27,7 @@ async fn without_scripts_there_is_no_connection() {
 }
 
 /// The keys of the locks are not all that the dialect needs.
-#[tokio::test]
+#[test]
 async fn without_the_mark_of_the_server_there_is_no_lock() {
     let world = World::unused(Dialect::Strict, |server| server);
     let builder = || world.builder().redis(world.options().trust_new_nodes(true));

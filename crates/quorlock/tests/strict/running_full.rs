@@ -1,6 +1,6 @@
 //! A server whose memory is full takes no new locks. What it keeps it extends and releases.
 
-use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
+use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually, test};
 
 use crate::world::{World, is_held};
 use crate::{BOTH, NAME};
@@ -12,7 +12,7 @@ pub(crate) fn fill(server: &RedisServer) {
     assert!(full.starts_with("OOM"), "{full}");
 }
 
-#[tokio::test]
+#[test]
 async fn what_is_held_is_extended_and_released() {
     for dialect in BOTH {
         let world = World::new(dialect).await;

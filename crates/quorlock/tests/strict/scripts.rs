@@ -6,7 +6,7 @@ use quorlock::node::TicketNumber::New;
 use quorlock::node::{Answer, FailureKind, ParticipantId, Proposal};
 use quorlock::{Dialect, RedisOptions};
 use quorlock_testkit::conformance::{Probe, owner};
-use quorlock_testkit::{RedisServer, Reply};
+use quorlock_testkit::{RedisServer, Reply, test};
 
 use crate::NAME;
 use crate::world::{TTL, World, marker, server_us, text};
@@ -19,7 +19,7 @@ async fn is_wrong(probe: &Probe) -> bool {
 }
 
 /// Whatever lies under the name of a lock and is none belongs to somebody else.
-#[tokio::test]
+#[test]
 async fn what_is_no_lock_is_named_so_by_every_verb_and_left_alone() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
@@ -61,7 +61,7 @@ async fn what_is_no_lock_is_named_so_by_every_verb_and_left_alone() {
 }
 
 /// A token of 1,024 bytes is one still.
-#[tokio::test]
+#[test]
 async fn the_longest_token_is_a_holder_like_any_other() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
@@ -76,7 +76,7 @@ async fn the_longest_token_is_a_holder_like_any_other() {
 }
 
 /// The number of a record that is free lies below what is wanted, and so does a part of the block.
-#[tokio::test]
+#[test]
 async fn a_block_of_numbers_begins_above_those_that_were_given_out() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
@@ -101,7 +101,7 @@ async fn a_block_of_numbers_begins_above_those_that_were_given_out() {
 }
 
 /// Who has the lock and asks for it once more gets the numbers that it wants now.
-#[tokio::test]
+#[test]
 async fn a_holder_that_asks_again_has_no_lower_number_than_it_wants() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
@@ -119,7 +119,7 @@ async fn a_holder_that_asks_again_has_no_lower_number_than_it_wants() {
 
 /// What most requests find is done in one piece, without a script's functions: the TTL lies in the record as it
 /// was asked for then, and the end of the lease otherwise.
-#[tokio::test]
+#[test]
 async fn a_free_lock_is_taken_and_given_back_by_the_shortest_way() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
@@ -154,7 +154,7 @@ async fn a_free_lock_is_taken_and_given_back_by_the_shortest_way() {
 
 /// The next holder counts from its own request, which this server saw before its clock was set back: the record
 /// must not end before the holder's time does.
-#[tokio::test]
+#[test]
 async fn a_lock_that_is_passed_on_by_a_clock_that_was_set_back_lasts_as_long_as_its_holder_counts()
 {
     let world = World::unused(Dialect::Strict, |server| server);
@@ -191,7 +191,7 @@ fn prefixed(server: &RedisServer, count: usize) {
 }
 
 /// More than one look can take in.
-#[tokio::test]
+#[test]
 async fn a_list_names_all_that_is_held_under_a_prefix_and_nothing_else() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
@@ -221,7 +221,7 @@ fn mark_from(server: &RedisServer, from: &str) {
 }
 
 /// Not by the shortest way either.
-#[tokio::test]
+#[test]
 async fn a_server_with_a_marker_that_makes_no_sense_grants_nothing() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
@@ -234,7 +234,7 @@ async fn a_server_with_a_marker_that_makes_no_sense_grants_nothing() {
 }
 
 /// A part of a millisecond is told as a whole one: who takes it for nothing would count on a vote too early.
-#[tokio::test]
+#[test]
 async fn the_last_of_a_lease_and_of_the_time_without_votes_is_told() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
@@ -257,7 +257,7 @@ async fn the_last_of_a_lease_and_of_the_time_without_votes_is_told() {
 }
 
 /// One that ended a moment ago is no lock any more, and one that ends in a moment still is one.
-#[tokio::test]
+#[test]
 async fn a_lock_lasts_until_its_end_by_the_servers_clock_and_no_longer() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];

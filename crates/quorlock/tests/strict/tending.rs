@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use quorlock::{Dialect, Locker};
-use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
+use quorlock_testkit::{Logs, RedisServer, Reply, eventually_async as eventually, test};
 
 use crate::NAME;
 use crate::evicting::{BYTES, press, set_policy, thrown_away};
-use crate::logs::Logs;
 use crate::running_full::fill;
 use crate::world::{AHEAD, World, is_held, marker, server_us, text};
 
@@ -55,7 +54,7 @@ async fn on_all(world: &World, name: &str) {
     eventually("all have it", async || world.servers.iter().all(|it| exists(it, name))).await;
 }
 
-#[tokio::test]
+#[test]
 async fn names_that_nobody_has_used_for_a_day_go_and_no_others() {
     let world = World::new(Dialect::Strict).await;
     world.hurry();
@@ -107,7 +106,7 @@ async fn names_that_nobody_has_used_for_a_day_go_and_no_others() {
 }
 
 /// Whoever comes for one lock alone, as commands do, clears names away too.
-#[tokio::test]
+#[test]
 async fn a_client_that_does_not_stay_clears_them_away_as_well() {
     let world = World::new(Dialect::Strict).await;
     let locker = world.client().await;
@@ -127,7 +126,7 @@ async fn a_client_that_does_not_stay_clears_them_away_as_well() {
 }
 
 /// A clock that is wrong by more than a day for a moment takes away nothing that is held.
-#[tokio::test]
+#[test]
 async fn a_clock_that_jumps_ahead_by_days_and_back_takes_nothing_away() {
     let world = World::new(Dialect::Strict).await;
     world.hurry();
@@ -152,7 +151,7 @@ async fn refused(locker: &Locker, why: &str) {
     .await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_server_that_may_throw_locks_away_from_now_on_is_refused_until_it_may_not() {
     let world = World::with(Dialect::Strict, |it| it.maxmemory(1 << 30, "noeviction")).await;
     world.hurry();
@@ -166,7 +165,7 @@ async fn a_server_that_may_throw_locks_away_from_now_on_is_refused_until_it_may_
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_server_that_has_become_a_replica_is_refused() {
     for dialect in crate::BOTH {
         let world = World::new(dialect).await;
@@ -187,12 +186,12 @@ async fn a_server_that_has_become_a_replica_is_refused() {
 }
 
 /// Nobody knows which keys they were: it counts as emptied.
-#[tokio::test]
+#[test]
 async fn a_server_that_has_thrown_keys_away_casts_no_vote_for_a_while() {
     throws_away(true).await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_server_that_has_thrown_keys_away_unseen_casts_no_vote_for_a_while() {
     throws_away(false).await;
 }
@@ -235,7 +234,7 @@ async fn throws_away(look_meanwhile: bool) {
 
 /// The count begins anew with each start of a server. One that a file has brought back from an earlier start may
 /// be the same, and is about other keys.
-#[tokio::test]
+#[test]
 async fn as_many_keys_as_an_earlier_start_has_thrown_away_are_noticed() {
     let world = World::with(Dialect::Strict, |it| it.maxmemory(BYTES, "noeviction")).await;
     let locker = world.client().await;
@@ -253,7 +252,7 @@ async fn as_many_keys_as_an_earlier_start_has_thrown_away_are_noticed() {
 }
 
 /// One whose set forms may have granted locks of an earlier set: it counts as emptied, and its quarantine begins anew.
-#[tokio::test]
+#[test]
 async fn a_server_that_has_thrown_keys_away_while_its_set_forms_counts_as_emptied() {
     let world = World::unused(Dialect::Strict, |it| it.maxmemory(BYTES, "noeviction"));
     let locker = world.client().await;
@@ -272,7 +271,7 @@ async fn a_server_that_has_thrown_keys_away_while_its_set_forms_counts_as_emptie
 }
 
 /// All clients together take one step a second, by the server's clock, to the microsecond.
-#[tokio::test]
+#[test]
 async fn a_step_is_taken_by_a_clock_that_is_right_and_the_next_is_due_a_second_later() {
     let world = World::new(Dialect::Strict).await;
     world.stop_clocks();
@@ -324,7 +323,7 @@ async fn tend_once(world: &World) {
 }
 
 /// A name goes when its end and its number are more than a day old, to the microsecond.
-#[tokio::test]
+#[test]
 async fn a_name_has_its_whole_day() {
     let world = World::new(Dialect::Strict).await;
     world.stop_clocks();
@@ -346,7 +345,7 @@ async fn a_name_has_its_whole_day() {
 }
 
 /// A server whose memory is full needs the room of old names more than any other.
-#[tokio::test]
+#[test]
 async fn names_go_where_the_memory_is_full() {
     let world = World::new(Dialect::Strict).await;
     world.hurry();
@@ -361,7 +360,7 @@ async fn names_go_where_the_memory_is_full() {
 }
 
 /// The next step comes soon if more than a quarter of what was looked at is cleared away.
-#[tokio::test]
+#[test]
 async fn the_next_step_is_due_soon_where_there_is_much_to_clear_away() {
     let world = World::new(Dialect::Strict).await;
     world.stop_clocks();

@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use quorlock::{Dialect, Error, Guard, Loss};
-use quorlock_testkit::{DEADLINE, RedisServer, eventually_async as eventually};
+use quorlock_testkit::{DEADLINE, RedisServer, eventually_async as eventually, test};
 
 use crate::world::{QUARANTINE, World, is_held, marker};
 use crate::{BOTH, NAME};
@@ -32,7 +32,7 @@ async fn pass(world: &World, guard: &Guard, time: Duration) {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_rolling_restart_ends_no_lock_and_lets_nobody_in() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
@@ -89,7 +89,7 @@ async fn held_by_all(world: &World, locker: &quorlock::Locker) -> Guard {
 }
 
 /// A lease that stood on them is lost, also if they would give it again: another may have had it meanwhile.
-#[tokio::test]
+#[test]
 async fn whatever_a_majority_has_lost_is_not_taken_anew() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
@@ -108,7 +108,7 @@ async fn whatever_a_majority_has_lost_is_not_taken_anew() {
 
 /// A majority has the lock no longer, as after a release by force that did not reach one server: whoever came next may
 /// have had it, also where it would be won back.
-#[tokio::test]
+#[test]
 async fn a_lock_that_was_taken_away_is_not_kept_by_winning_others_back() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
@@ -128,7 +128,7 @@ async fn a_lock_that_was_taken_away_is_not_kept_by_winning_others_back() {
 }
 
 /// One that was deleted where the lock stands is not, until the lock stands on others.
-#[tokio::test]
+#[test]
 async fn what_one_server_has_lost_is_won_back_with_the_next_extension_but_one() {
     for dialect in BOTH {
         let world = World::new(dialect).await;

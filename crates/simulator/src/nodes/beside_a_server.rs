@@ -15,7 +15,7 @@ use quorlock::node::{
 };
 use quorlock::runtime::{BoxFuture, Moment, Runtime, TokioRuntime};
 use quorlock::{Name, RedisOptions, Settings, Token};
-use quorlock_testkit::{RedisServer, Reply};
+use quorlock_testkit::{RedisServer, Reply, test};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::strict::MOST_AHEAD_US;
@@ -738,19 +738,19 @@ async fn side_by_side(dialect: Dialect) -> u32 {
     short_grants
 }
 
-#[tokio::test]
+#[test]
 async fn redlock() {
     side_by_side(Dialect::Redlock).await;
 }
 
-#[tokio::test]
+#[test]
 async fn strict() {
     let short_grants = side_by_side(Dialect::Strict).await;
     assert!(short_grants > 15, "the shortest way was hardly taken: {short_grants} times");
 }
 
 /// By the record as the shortest way writes it, and as the others do.
-#[tokio::test]
+#[test]
 async fn strict_to_the_end_of_a_lease() {
     let mut pair = Pair::new(Dialect::Strict, 1).await;
     pair.begin().await;
@@ -790,7 +790,7 @@ async fn strict_to_the_end_of_a_lease() {
 }
 
 /// What a server holds counts for the set that it belongs to, and for no other.
-#[tokio::test]
+#[test]
 async fn strict_of_another_set() {
     let mut pair = Pair::new(Dialect::Strict, 1).await;
     let others = ["another:1", "third:1"].map(str::to_owned);
@@ -831,7 +831,7 @@ async fn strict_of_another_set() {
 
 /// Whoever stands in the queue and does not hear of its turn is passed over, and uses up the last number that
 /// anybody can be given. Who asks gets none then, and the lock is nobody's.
-#[tokio::test]
+#[test]
 async fn strict_where_the_numbers_end() {
     let mut pair = Pair::new(Dialect::Strict, 1).await;
     pair.begin().await;
@@ -863,7 +863,7 @@ async fn strict_where_the_numbers_end() {
 }
 
 /// So many take part in a lock, and no more.
-#[tokio::test]
+#[test]
 async fn strict_until_the_list_is_full() {
     let mut pair = Pair::new(Dialect::Strict, 1).await;
     pair.begin().await;
@@ -905,7 +905,7 @@ async fn strict_until_the_list_is_full() {
 }
 
 /// A marker is written in the place of the one that was seen, by a request that is in time, and otherwise not.
-#[tokio::test]
+#[test]
 async fn strict_marks_in_the_place_of_what_was_seen() {
     let mut pair = Pair::new(Dialect::Strict, 1).await;
     pair.begin().await;

@@ -12,7 +12,7 @@ use quorlock::node::{
 };
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Name, RedisOptions, Settings, Token};
-use quorlock_testkit::RedisServer;
+use quorlock_testkit::{RedisServer, test};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::beside_a_server::{HandSet, Post, Question};
@@ -260,18 +260,18 @@ async fn side_by_side(dialect: Dialect, trusting: bool) {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn redlock() {
     side_by_side(Dialect::Redlock, true).await;
 }
 
-#[tokio::test]
+#[test]
 async fn strict() {
     side_by_side(Dialect::Strict, true).await;
 }
 
 /// A server that may have forgotten casts no votes, and takes back what its holders store again.
-#[tokio::test]
+#[test]
 async fn strict_in_quarantine() {
     side_by_side(Dialect::Strict, false).await;
 }

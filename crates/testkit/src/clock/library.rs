@@ -6,16 +6,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use crate::skipping;
+
 const SOURCE: &str = include_str!("../../clock/server_clock.c");
 
 /// The compiled library. It lies beside the test's program, so that `cargo clean` removes it.
 pub(crate) fn path() -> &'static Path {
     // An error is kept too: each test that needs the library says what is wrong.
     static LIBRARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let cc = skipping::program("cc");
     let library = LIBRARY.get_or_init(|| {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let dir = program.parent().expect("a program lies in a folder");
-        library_in(dir, "cc", SOURCE)
+        library_in(dir, &cc.to_string_lossy(), SOURCE)
     });
     library.as_deref().unwrap_or_else(|error| panic!("no clock of a server's own: {error}"))
 }

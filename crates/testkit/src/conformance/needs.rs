@@ -1,6 +1,5 @@
 //! What a case needs of a node. One that lacks it is skipped aloud, and never silently.
 
-use std::io::{Write, stderr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use quorlock::node::{Capabilities, Node, RecordEnd};
 
 use super::Backend;
 use super::client::open;
+use crate::skipping::report;
 
 /// What not every kind of node has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +39,7 @@ pub(super) async fn lacks(backend: &impl Backend, needs: &[Need]) -> bool {
     };
     let thread = std::thread::current();
     let (case, label) = (thread.name().unwrap_or("a case"), node.label());
-    // Not by a macro that prints: the test runner would keep that to itself.
-    let _ = writeln!(stderr(), "skipped: {case}: {label} has no {missing:?}");
+    report(case, format_args!("{label} has no {missing:?}"));
     true
 }
 

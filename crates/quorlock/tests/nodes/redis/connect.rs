@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use quorlock::{Builder, Error, Locker};
-use quorlock_testkit::{RedisServer, eventually_async as eventually, servers};
+use quorlock_testkit::{RedisServer, eventually_async as eventually, servers, test};
 use tokio::net::TcpSocket;
 
 use super::{patient, trouble};
@@ -53,28 +53,28 @@ async fn two_of_three_work(locker: &Locker, good: &[RedisServer]) {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_wrong_password() {
     let server = RedisServer::builder().requirepass("another").start();
     let url = format!("redis://:{PASSWORD}@{}", server.addr());
     is_lived_with(&url, &["WRONGPASS", "check user and password"]).await;
 }
 
-#[tokio::test]
+#[test]
 async fn no_password_where_one_is_needed() {
     let server = RedisServer::builder().requirepass(PASSWORD).start();
     let url = format!("redis://{}", server.addr());
     is_lived_with(&url, &["NOAUTH", "put the password into the URL"]).await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_name_that_nobody_knows() {
     // Depending on the machine, the answer is that it does not exist, or there is none in time.
     let url = format!("redis://:{PASSWORD}@no-such-host.invalid");
     is_lived_with(&url, &["is the address right?"]).await;
 }
 
-#[tokio::test]
+#[test]
 async fn nobody_who_listens() {
     // Bound and not listening: nobody else can get the port in the meantime.
     let socket = TcpSocket::new_v4().expect("a socket");
@@ -83,7 +83,7 @@ async fn nobody_who_listens() {
     is_lived_with(&url, &["cannot connect", "refused", "is it up"]).await;
 }
 
-#[tokio::test]
+#[test]
 async fn somebody_who_never_answers() {
     // The kernel accepts for it.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -91,7 +91,7 @@ async fn somebody_who_never_answers() {
     is_lived_with(&url, &["is it up"]).await;
 }
 
-#[tokio::test]
+#[test]
 async fn another_protocol() {
     let addr = serve(|mut client| {
         let _ = client.read(&mut [0; 4_096]);
@@ -101,7 +101,7 @@ async fn another_protocol() {
     is_lived_with(&url, &["another protocol", "check the port"]).await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_server_without_tls_where_tls_is_asked_for() {
     let (server, tls) = (RedisServer::start(), RedisServer::builder().tls().start());
     let ca = tls.tls_ca().display();
@@ -110,14 +110,14 @@ async fn a_server_without_tls_where_tls_is_asked_for() {
     is_lived_with(&url, &[]).await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_database_that_is_not_there() {
     let server = RedisServer::start();
     is_lived_with(&format!("{}/99", server.url()), &["DB index is out of range"]).await;
 }
 
 /// It greets as Redis does, and answers every command with an empty array.
-#[tokio::test]
+#[test]
 async fn a_server_whose_answers_make_no_sense() {
     let addr = serve(answer_with_arrays);
     let alone = patient().nodes([format!("redis://{addr}")]).connect().await.expect("it greets");

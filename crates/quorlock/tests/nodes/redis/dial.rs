@@ -1,19 +1,19 @@
 //! The ways to a server: sockets, TLS, passwords, users, databases.
 
 use quorlock::{Dialect, Error};
-use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually};
+use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually, skipping, test};
 
 use super::queue::{client, is_passed_on};
 use super::{DIALECTS, calls, exists, info, options, patient, trouble, works};
 
-#[tokio::test]
+#[test]
 async fn a_server_behind_a_unix_socket_is_a_node() {
     let server = RedisServer::builder().unix_socket().start();
     let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
     works(&locker, &server).await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_server_behind_tls_is_a_node() {
     let server = RedisServer::builder().tls().start();
     let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
@@ -21,7 +21,7 @@ async fn a_server_behind_tls_is_a_node() {
 }
 
 /// So much at a time that replies, and records of TLS, are split between reads.
-#[tokio::test]
+#[test]
 async fn many_calls_at_once_pass_through_any_socket() {
     let (plain, tls) = (RedisServer::start(), RedisServer::builder().tls().start());
     let ca = tls.tls_ca().display();
@@ -47,7 +47,7 @@ async fn many_calls_at_once_pass_through_any_socket() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_certificate_of_an_unknown_authority_is_refused() {
     let server = RedisServer::builder().tls().start();
     let other = RedisServer::builder().tls().start();
@@ -58,7 +58,7 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
     assert!(text.contains("certificate") && text.contains("?ca="), "{text}");
 }
 
-#[tokio::test]
+#[test]
 async fn a_password_may_have_any_characters() {
     let password = "p@ss:w/rd? #%41";
     let server = RedisServer::builder().requirepass(password).start();
@@ -108,25 +108,22 @@ async fn follow_the_remedy(server: &RedisServer, dialect: Dialect) {
     assert_eq!(server.command(&["ACL", "LOG"]), Reply::Array(vec![]), "no right is missing");
 }
 
-#[tokio::test]
+#[test]
 async fn a_user_with_the_rights_that_the_remedy_names_can_do_everything() {
     for dialect in DIALECTS {
         follow_the_remedy(&RedisServer::start(), dialect).await;
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_user_of_valkey_with_the_rights_that_the_remedy_names_can_do_everything() {
-    let Some(program) = std::env::var_os("QUORLOCK_TEST_VALKEY") else {
-        eprintln!("skipped: QUORLOCK_TEST_VALKEY does not name a server");
-        return;
-    };
+    let program = skipping::valkey();
     for dialect in DIALECTS {
         follow_the_remedy(&RedisServer::builder().program(&program).start(), dialect).await;
     }
 }
 
-#[tokio::test]
+#[test]
 async fn locks_lie_in_the_database_of_the_url() {
     let server = RedisServer::start();
     let url = format!("{}/3", server.url());
@@ -141,7 +138,7 @@ async fn locks_lie_in_the_database_of_the_url() {
     assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "nothing is in database 0");
 }
 
-#[tokio::test]
+#[test]
 async fn a_prefix_stands_before_every_name() {
     let server = RedisServer::start();
     let builder = patient().redis(options().prefix("locks:"));

@@ -4,15 +4,11 @@ use std::time::Duration;
 
 use quorlock::{Error, Locker};
 use quorlock_testkit::{
-    DEADLINE, Proxy, RedisServer, Reply, eventually_async as eventually, servers,
+    DEADLINE, Proxy, RedisServer, Reply, eventually_async as eventually, servers, test, urls,
 };
 
 use super::turnpike::Turnpike;
 use super::{connections, exists, hasty, patient, trouble, works};
-
-fn urls(servers: &[RedisServer]) -> impl Iterator<Item = String> {
-    servers.iter().map(RedisServer::url)
-}
 
 async fn is_up(locker: &Locker, node: usize) -> bool {
     trouble(locker, node).await.is_none()
@@ -24,7 +20,7 @@ async fn is_given_up(locker: &Locker, node: usize) -> bool {
     trouble.contains("no answer for") || trouble.contains("no greeting")
 }
 
-#[tokio::test]
+#[test]
 async fn a_node_that_is_started_again_votes_again() {
     let servers = servers(3);
     let locker = patient().nodes(urls(&servers)).connect().await.expect("a locker");
@@ -45,7 +41,7 @@ async fn a_node_that_is_started_again_votes_again() {
 
 /// A server numbers its connections anew when it starts: the number that a locker's connection had
 /// before is somebody else's now.
-#[tokio::test]
+#[test]
 async fn a_locker_that_comes_back_ends_nobody_elses_connection() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
@@ -72,7 +68,7 @@ async fn a_locker_that_comes_back_ends_nobody_elses_connection() {
 }
 
 /// The pause is longer than the locker's patience, so that the release waits for a new connection.
-#[tokio::test]
+#[test]
 async fn a_node_that_was_paused_for_long_votes_again_and_carries_out_what_it_owes() {
     let servers = servers(3);
     let locker = hasty().nodes(urls(&servers)).connect().await.expect("a locker");
@@ -88,7 +84,7 @@ async fn a_node_that_was_paused_for_long_votes_again_and_carries_out_what_it_owe
     eventually("one connection", async || connections(&servers[2]).len() == 1).await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_request_that_a_paused_server_had_not_read_leaves_nothing_behind() {
     let server = RedisServer::start();
     let locker = hasty().nodes([server.url()]).connect().await.expect("a locker");
@@ -107,7 +103,7 @@ async fn a_request_that_a_paused_server_had_not_read_leaves_nothing_behind() {
 
 /// The request is still on its way when its connection has been given up, its release has run, and
 /// the new connection is in use.
-#[tokio::test]
+#[test]
 async fn a_request_that_arrives_after_its_release_does_not_run() {
     let server = RedisServer::start();
     let turnpike = Turnpike::in_front_of(server.addr());
@@ -128,7 +124,7 @@ async fn a_request_that_arrives_after_its_release_does_not_run() {
     assert!(!exists(&server, "stray"));
 }
 
-#[tokio::test]
+#[test]
 async fn a_black_hole_is_left_by_a_new_connection() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
@@ -149,7 +145,7 @@ async fn a_black_hole_is_left_by_a_new_connection() {
     eventually("one connection for each", async || connections(&server).len() == 2).await;
 }
 
-#[tokio::test]
+#[test]
 async fn a_connection_with_tls_that_is_cut_is_made_anew() {
     let server = RedisServer::builder().tls().start();
     let proxy = Proxy::in_front_of(server.addr());
@@ -170,7 +166,7 @@ async fn a_connection_with_tls_that_is_cut_is_made_anew() {
 
 /// A node that was late once is told of releases all the same, and they have a time limit of their
 /// own: they do not wait until the connection is given up.
-#[tokio::test]
+#[test]
 async fn a_release_waits_no_longer_because_something_else_is_late_already() {
     let server = RedisServer::start();
     let locker = patient()

@@ -6,13 +6,13 @@ use quorlock::node::{Answer, Call, Failure, ParticipantId, Request, Restore, Rou
 use quorlock::runtime::{Moment, TokioRuntime};
 use quorlock::{Dialect, Name, Token};
 use quorlock_testkit::conformance::owner;
-use quorlock_testkit::{RedisServer, Reply};
+use quorlock_testkit::{RedisServer, Reply, test};
 
 use super::queue::{LONG, client};
 use super::{DIALECTS, calls};
 
 /// A lock that processes share stands before others in the same script: each record stays its own holder's.
-#[tokio::test]
+#[test]
 async fn a_shared_lock_leaves_the_records_of_others_alone() {
     let server = RedisServer::start();
     for dialect in DIALECTS {
@@ -78,7 +78,7 @@ impl Round for WinsBack {
 }
 
 /// One that has stood in line for longer than its lease must store nothing any more.
-#[tokio::test]
+#[test]
 async fn an_extension_whose_lease_has_ended_is_not_sent() {
     let server = RedisServer::start();
     let client = client(&server.url(), Dialect::Redlock).await;
@@ -105,7 +105,7 @@ async fn an_extension_whose_lease_has_ended_is_not_sent() {
 
 /// A server that refuses the script of many gets one for each of them, behind everything else: what was released by
 /// then is not taken anew.
-#[tokio::test]
+#[test]
 async fn what_is_released_meanwhile_is_not_asked_for_one_by_one() {
     let server = RedisServer::start();
     server.command(&["ACL", "SETUSER", "half", "on", ">secret", "+@all", "&*", "~x*"]);

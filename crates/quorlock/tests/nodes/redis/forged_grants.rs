@@ -9,7 +9,8 @@ use std::time::Duration;
 use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Dialect, Guard, Locker};
 use quorlock_testkit::{
-    Client, DEADLINE, RedisServer, Reply, eventually_async as eventually, servers,
+    Client, RedisServer, Reply, eventually_async as eventually, patient, patient_options, servers,
+    test, urls,
 };
 use tokio::task::JoinHandle;
 
@@ -19,13 +20,9 @@ const TTL: Duration = Duration::from_secs(600);
 const NAME: &str = "forged";
 
 async fn locker(servers: &[RedisServer], dialect: Dialect) -> Locker {
-    let options = quorlock::RedisOptions::default()
-        .dialect(dialect)
-        .trust_new_nodes(true)
-        .clock_window(Duration::from_millis(100), Duration::from_secs(5));
-    let builder = Locker::builder().redis(options).max_ttl(TTL).ttl(TTL);
-    let builder = builder.node_limit(Duration::from_secs(2)).connect_limit(DEADLINE);
-    let locker = builder.nodes(servers.iter().map(RedisServer::url)).connect().await;
+    let options = patient_options().dialect(dialect).trust_new_nodes(true);
+    let builder = patient().redis(options).max_ttl(TTL).ttl(TTL);
+    let locker = builder.nodes(urls(servers)).connect().await;
     let locker = locker.expect("a locker");
     eventually("all servers are reached", async || {
         let status = locker.inspect("looked").await.expect("a status");
@@ -127,7 +124,7 @@ fn wall_us() -> u64 {
 
 /// All that can be guessed of a message is in these: the number of a waiter counts up from one, times and
 /// numbers follow the clock.
-#[tokio::test]
+#[test]
 async fn whoever_may_only_publish_makes_nobody_enter() {
     for dialect in DIALECTS {
         let scene = Scene::new(dialect).await;
@@ -147,7 +144,7 @@ async fn whoever_may_only_publish_makes_nobody_enter() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn noise_disturbs_neither_a_waiter_nor_a_holder() {
     for dialect in DIALECTS {
         let scene = Scene::new(dialect).await;
@@ -200,7 +197,7 @@ fn eavesdrop(server: &RedisServer) -> Client<UnixStream> {
 
 /// A server passes the lock on alone, and what it says is repeated to the waiter in the name of all: of that
 /// very server, of the others, and with another number.
-#[tokio::test]
+#[test]
 async fn a_message_that_was_overheard_counts_for_its_own_server_and_once() {
     for dialect in DIALECTS {
         let scene = Scene::new(dialect).await;

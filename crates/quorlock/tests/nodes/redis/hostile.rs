@@ -10,12 +10,13 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use quorlock::admin::examine::Fact;
 use quorlock::{Builder, Error, Locker};
-use quorlock_testkit::{Conversation, DEADLINE, HostileServer, eventually_async as eventually};
+use quorlock_testkit::{
+    Conversation, DEADLINE, HostileServer, Logs, eventually_async as eventually, test,
+};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{patient, trouble};
-use crate::logs::Logs;
 
 /// Nothing here ends because some time is over, except where a test sets a shorter limit.
 fn endless() -> Builder {
@@ -48,7 +49,7 @@ fn replies_without_end() -> Vec<(&'static [u8], Vec<u8>)> {
     ]
 }
 
-#[tokio::test]
+#[test]
 async fn a_reply_without_end_ends_the_greeting() {
     for (start, rest) in replies_without_end() {
         for server in both(|| {
@@ -67,7 +68,7 @@ async fn a_reply_without_end_ends_the_greeting() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_reply_without_end_ends_the_connection() {
     for (start, rest) in replies_without_end() {
         for server in both(|| {
@@ -130,7 +131,7 @@ fn granting(before: impl Fn(usize) -> Vec<u8> + Send + Sync + 'static) -> Treat 
     })
 }
 
-#[tokio::test]
+#[test]
 async fn strange_messages_are_passed_over() {
     let pushes = strange_pushes();
     let count = pushes.len();
@@ -148,7 +149,7 @@ async fn strange_messages_are_passed_over() {
 }
 
 /// What comes in the greeting is passed over as well.
-#[tokio::test]
+#[test]
 async fn strange_messages_in_the_greeting_are_passed_over() {
     for server in both(|| {
         Box::new(|mut client| {
@@ -165,7 +166,7 @@ async fn strange_messages_in_the_greeting_are_passed_over() {
 }
 
 /// Where a message ends cannot be told any more.
-#[tokio::test]
+#[test]
 async fn a_message_that_is_cut_wrong_ends_the_connection() {
     for wrong in
         [&b">1\r\n$3\r\nabcd\r\n"[..], b">1\r\n$-7\r\n", b">1\r\n?\r\n", b">x\r\n", b">\r\n"]
@@ -287,7 +288,7 @@ async fn list_error(server: &HostileServer) -> String {
     listed.expect_err("no list").to_string()
 }
 
-#[tokio::test]
+#[test]
 async fn a_list_that_goes_in_circles_ends() {
     for length in [1, 2, 7, 100] {
         let server = listing(move |number| (1 + number as u64 % length, Vec::new()));
@@ -296,7 +297,7 @@ async fn a_list_that_goes_in_circles_ends() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_list_that_names_ever_more_locks_ends() {
     let server = listing(|number| {
         (1 + number as u64, (0..4_000).map(|name| format!("{number}/{name}")).collect())
@@ -306,7 +307,7 @@ async fn a_list_that_names_ever_more_locks_ends() {
 }
 
 /// One of three that lists without end does no harm.
-#[tokio::test]
+#[test]
 async fn a_list_without_end_on_one_of_three_nodes_is_left_out() {
     let good = quorlock_testkit::servers(2);
     let bad = listing(|_| (7, vec!["made up".to_owned()]));
@@ -326,7 +327,7 @@ fn is_harmless(text: &str) {
     assert!(text.len() < 10_000, "{} bytes", text.len());
 }
 
-#[tokio::test]
+#[test]
 async fn what_a_server_says_in_an_error_is_escaped_and_cut() {
     let logs = Logs::new();
     let evil = [b"-ERR so ", EVIL, b"\rthere\r\n"].concat();
@@ -385,7 +386,7 @@ fn boastful() -> HostileServer {
     })
 }
 
-#[tokio::test]
+#[test]
 async fn what_a_server_says_of_itself_is_escaped_and_cut() {
     let (logs, server) = (Logs::new(), boastful());
     let checkup = endless().nodes([server.url()]).admin().examine("x").await.expect("a look at it");

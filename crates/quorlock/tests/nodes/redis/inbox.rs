@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use quorlock::{Error, Locker};
-use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually_async, servers};
+use quorlock_testkit::{
+    DEADLINE, Proxy, RedisServer, Reply, eventually_async, servers, test, urls,
+};
 use tokio::task::JoinSet;
 
 const TTL: Duration = Duration::from_secs(600);
@@ -20,10 +22,6 @@ async fn locker(urls: impl IntoIterator<Item = String>) -> Locker {
     builder.node_limit(Duration::from_secs(2)).connect().await.expect("a locker")
 }
 
-fn urls(servers: &[RedisServer]) -> Vec<String> {
-    servers.iter().map(RedisServer::url).collect()
-}
-
 fn tickets(server: &RedisServer, name: &str) -> i64 {
     match server.command(&["ZCARD", &format!("{name}:quorlock:queue")]) {
         Reply::Int(count) => count,
@@ -35,7 +33,7 @@ fn is_empty(server: &RedisServer) -> bool {
     server.kept() == 0
 }
 
-#[tokio::test]
+#[test]
 async fn a_release_wakes_the_next_one_of_another_process() {
     for count in [1, 3, 5] {
         let servers = servers(count);
@@ -57,7 +55,7 @@ async fn a_release_wakes_the_next_one_of_another_process() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_waiter_whose_connections_break_gets_the_lock_all_the_same() {
     let servers = servers(3);
     let proxies: Vec<_> = servers.iter().map(|server| Proxy::in_front_of(server.addr())).collect();
@@ -91,7 +89,7 @@ async fn a_waiter_whose_connections_break_gets_the_lock_all_the_same() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_word_that_is_lost_on_the_way_is_asked_for_again() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
@@ -107,7 +105,7 @@ async fn a_word_that_is_lost_on_the_way_is_asked_for_again() {
     waiter.await.expect("no panic").expect("the record is its own").release().await.expect("ours");
 }
 
-#[tokio::test]
+#[test]
 async fn a_process_that_is_gone_is_passed_over() {
     let servers = servers(3);
     let holder = locker(urls(&servers)).await;
@@ -139,7 +137,7 @@ async fn a_process_that_is_gone_is_passed_over() {
     drop(waiter.await.expect("no panic").expect("the one before it is gone"));
 }
 
-#[tokio::test]
+#[test]
 async fn the_release_of_another_library_is_found_out() {
     let servers = servers(3);
     for server in &servers {
@@ -159,7 +157,7 @@ async fn the_release_of_another_library_is_found_out() {
 }
 
 /// Contenders that start at once split the votes of the nodes again and again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[test(flavor = "multi_thread", worker_threads = 4)]
 async fn votes_that_are_split_are_sorted_out() {
     let servers = servers(5);
     let mut lockers = Vec::new();
@@ -186,7 +184,7 @@ async fn votes_that_are_split_are_sorted_out() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn ten_thousand_waits_leave_nothing_behind() {
     const NAMES: usize = 10_000;
     let server = RedisServer::start();

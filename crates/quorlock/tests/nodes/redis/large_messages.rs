@@ -1,6 +1,6 @@
 //! Messages of any size on the channel of a client, from anybody who may publish.
 
-use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
+use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually, test};
 
 use super::{DIALECTS, connections, options, patient};
 
@@ -36,7 +36,7 @@ async fn a_holder_stays_connected(server: &RedisServer, url: &str, bytes: usize)
     }
 }
 
-#[tokio::test]
+#[test]
 async fn messages_of_any_size_leave_a_holder_connected() {
     let server = RedisServer::start();
     for bytes in [1_000, 70_000, 1_500_000, 8_000_000] {
@@ -44,7 +44,7 @@ async fn messages_of_any_size_leave_a_holder_connected() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn messages_of_any_size_leave_a_holder_connected_with_tls() {
     let server = RedisServer::builder().tls().start();
     for bytes in [70_000, 8_000_000] {

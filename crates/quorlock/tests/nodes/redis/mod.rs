@@ -22,23 +22,18 @@ mod verbs;
 use std::time::Duration;
 
 use quorlock::{Builder, Dialect, Locker, RedisOptions};
-use quorlock_testkit::{DEADLINE, RedisServer, Reply};
+use quorlock_testkit::{RedisServer, Reply, patient_options};
 
 const DIALECTS: [Dialect; 2] = [Dialect::Strict, Dialect::Redlock];
 
 /// Time limits that no machine is too slow for.
 fn patient() -> Builder {
-    Locker::builder()
-        .redis(options())
-        .ttl(Duration::from_secs(20))
-        .node_limit(Duration::from_secs(2))
-        .connect_limit(DEADLINE)
+    quorlock_testkit::patient().redis(options())
 }
 
 /// In the `redlock` dialect, and however slow the machine is in the other.
 fn options() -> RedisOptions {
-    let options = RedisOptions::default().dialect(Dialect::Redlock);
-    options.clock_window(Duration::from_millis(100), Duration::from_secs(5))
+    patient_options().dialect(Dialect::Redlock)
 }
 
 /// A server that is silent for 500 ms is given up, but no lock runs out while a test waits.

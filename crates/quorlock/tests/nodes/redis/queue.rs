@@ -11,10 +11,11 @@ use quorlock::node::{self, Answer, ClientId, FailureKind, Secret};
 use quorlock::runtime::{Moment, Runtime, TokioRuntime};
 use quorlock::{Dialect, Locker, RedisOptions, Settings};
 use quorlock_testkit::conformance::{Client, Waiter, Word, owner};
-use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually_async as eventually};
+use quorlock_testkit::{
+    DEADLINE, Logs, Proxy, RedisServer, Reply, eventually_async as eventually, test,
+};
 
 use super::{DIALECTS, calls, connections, exists};
-use crate::logs::Logs;
 
 /// Longer than any test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -77,7 +78,7 @@ pub(crate) async fn failure(waiter: &Waiter<'_>) -> (FailureKind, String) {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn word_comes_over_the_connection_of_the_commands() {
     let valkey = std::env::var_os("QUORLOCK_TEST_VALKEY");
     let builders = [
@@ -104,7 +105,7 @@ async fn word_comes_over_the_connection_of_the_commands() {
 }
 
 /// After a hundred days, nanoseconds have more digits than a number in Lua.
-#[tokio::test]
+#[test]
 async fn word_repeats_the_time_of_sending_to_its_last_digit() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
@@ -120,7 +121,7 @@ async fn word_repeats_the_time_of_sending_to_its_last_digit() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_client_that_is_connected_again_is_told_so_and_hears_again() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
@@ -138,7 +139,7 @@ async fn a_client_that_is_connected_again_is_told_so_and_hears_again() {
 }
 
 /// Its ticket is still there, and so is its old connection, as far as the server knows.
-#[tokio::test]
+#[test]
 async fn word_that_got_lost_with_a_connection_is_found_by_asking_again() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
@@ -162,7 +163,7 @@ async fn word_that_got_lost_with_a_connection_is_found_by_asking_again() {
 }
 
 /// The greeting and what follows are read together, and the word is cut in two.
-#[tokio::test]
+#[test]
 async fn word_that_comes_right_behind_the_greeting_is_heard() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = listener.local_addr().expect("an address");
@@ -210,7 +211,7 @@ fn answer_and_tell(client: &mut TcpStream) {
     until(client, b"that never comes");
 }
 
-#[tokio::test]
+#[test]
 async fn messages_that_make_no_sense_are_ignored_and_not_shown() {
     for dialect in DIALECTS {
         let logs = Logs::new();
@@ -235,7 +236,7 @@ async fn messages_that_make_no_sense_are_ignored_and_not_shown() {
 }
 
 /// Neither does anything about a queue: not the words, not the tickets, not the scripts.
-#[tokio::test]
+#[test]
 async fn nothing_that_is_said_about_a_queue_shows_a_token() {
     for dialect in DIALECTS {
         let logs = Logs::new();
@@ -259,7 +260,7 @@ async fn nothing_that_is_said_about_a_queue_shows_a_token() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_holder_by_other_hands_has_no_token_that_could_be_read() {
     let server = RedisServer::start();
     let client = client(&server.url(), Dialect::Redlock).await;
@@ -275,7 +276,7 @@ async fn a_holder_by_other_hands_has_no_token_that_could_be_read() {
     assert!(waiter.wait(New(1), LONG).is_done().await);
 }
 
-#[tokio::test]
+#[test]
 async fn a_key_that_is_no_lock_has_no_queue() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
@@ -291,7 +292,7 @@ async fn a_key_that_is_no_lock_has_no_queue() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_queue_that_everybody_has_left_without_a_word_goes_by_itself() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
@@ -316,7 +317,7 @@ async fn a_queue_that_everybody_has_left_without_a_word_goes_by_itself() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_prefix_stands_before_the_keys_of_a_queue() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
@@ -339,7 +340,7 @@ async fn a_prefix_stands_before_the_keys_of_a_queue() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_script_for_waiting_that_was_forgotten_is_sent_again() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
@@ -353,7 +354,7 @@ async fn a_script_for_waiting_that_was_forgotten_is_sent_again() {
 
 /// The release finds its script, the request before it does not: sent again, it would come after the
 /// release, and nobody would ever take it back.
-#[tokio::test]
+#[test]
 async fn a_wait_that_was_taken_back_is_not_sent_again_behind_its_release() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
@@ -373,7 +374,7 @@ async fn a_wait_that_was_taken_back_is_not_sent_again_behind_its_release() {
 }
 
 /// A release of another lock by the same token takes nothing of this one back.
-#[tokio::test]
+#[test]
 async fn a_request_is_sent_again_beside_the_release_of_another_name() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
@@ -388,7 +389,7 @@ async fn a_request_is_sent_again_beside_the_release_of_another_name() {
 }
 
 /// What a release with nobody waiting costs, in commands.
-#[tokio::test]
+#[test]
 async fn a_release_knows_by_the_record_that_nobody_waits() {
     for (dialect, record) in [(Dialect::Redlock, [0, 1, 0]), (Dialect::Strict, [1, 0, 0])] {
         let server = RedisServer::start();

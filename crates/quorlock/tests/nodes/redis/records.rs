@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use quorlock::node::FailureKind;
 use quorlock::{Builder, Dialect, Error, Guard, Locker, RedisOptions};
-use quorlock_testkit::{DEADLINE, RedisServer, Reply};
+use quorlock_testkit::{DEADLINE, RedisServer, Reply, patient_options, test};
 
 const TTL: Duration = Duration::from_secs(20);
 /// How long a server keeps a number that nobody uses.
@@ -12,13 +12,11 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// Time limits that no machine is too slow for.
 fn patient(server: &RedisServer) -> Builder {
-    let builder = Locker::builder().nodes([server.url()]).ttl(TTL).connect_limit(DEADLINE);
-    builder.node_limit(Duration::from_secs(2)).redis(options())
+    quorlock_testkit::patient().nodes([server.url()]).ttl(TTL).redis(options())
 }
 
 fn options() -> RedisOptions {
-    let options = RedisOptions::default().trust_new_nodes(true);
-    options.clock_window(Duration::from_millis(100), Duration::from_secs(5))
+    patient_options().trust_new_nodes(true)
 }
 
 async fn strict(server: &RedisServer) -> Locker {
@@ -62,7 +60,7 @@ async fn taken_and_released(locker: &Locker, name: &str) -> u64 {
     fence
 }
 
-#[tokio::test]
+#[test]
 async fn a_strict_record_has_its_number_its_end_and_its_token_in_one_key() {
     let server = RedisServer::start();
     let locker = strict(&server).await;
@@ -94,7 +92,7 @@ async fn a_strict_record_has_its_number_its_end_and_its_token_in_one_key() {
 }
 
 /// Only then a release has to look for a queue.
-#[tokio::test]
+#[test]
 async fn a_strict_record_says_whether_somebody_may_wait() {
     let server = RedisServer::start();
     let (first, second) = (strict(&server).await, strict(&server).await);
@@ -112,7 +110,7 @@ async fn a_strict_record_says_whether_somebody_may_wait() {
     assert_eq!(state(), '-');
 }
 
-#[tokio::test]
+#[test]
 async fn a_redlock_record_has_its_number_beside_it() {
     let server = RedisServer::start();
     let locker = redlock(&server).await;
@@ -128,7 +126,7 @@ async fn a_redlock_record_has_its_number_beside_it() {
 
 /// Numbers follow the clocks of clients. One whose clock is far ahead is followed by higher ones all
 /// the same.
-#[tokio::test]
+#[test]
 async fn the_number_that_lies_on_a_server_is_always_exceeded() {
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
     let far_ahead = u64::try_from(wall.as_micros()).expect("a number") + 3_600_000_000;
@@ -147,7 +145,7 @@ async fn the_number_that_lies_on_a_server_is_always_exceeded() {
     assert!(taken_and_released(&second, "ahead").await > before);
 }
 
-#[tokio::test]
+#[test]
 async fn a_lock_without_a_number_is_one_plain_set() {
     let server = RedisServer::start();
     let builder = patient(&server).redis(options().dialect(Dialect::Redlock)).fences(false);
@@ -179,7 +177,7 @@ async fn a_lock_without_a_number_is_one_plain_set() {
     drop(guard);
 }
 
-#[tokio::test]
+#[test]
 async fn a_strict_lock_always_has_a_number() {
     let server = RedisServer::start();
     let refused = patient(&server).fences(false).connect().await.expect_err("no numbers");
@@ -188,7 +186,7 @@ async fn a_strict_lock_always_has_a_number() {
 }
 
 /// All clients of a lock have to use the same dialect. Those of the other never get it.
-#[tokio::test]
+#[test]
 async fn neither_dialect_takes_the_lock_of_the_other() {
     let server = RedisServer::start();
     let (strict, redlock) = (strict(&server).await, redlock(&server).await);
@@ -209,7 +207,7 @@ async fn neither_dialect_takes_the_lock_of_the_other() {
     guard.release().await.expect("released");
 }
 
-#[tokio::test]
+#[test]
 async fn a_strict_lock_leaves_alone_what_is_no_lock() {
     let server = RedisServer::start();
     let locker = strict(&server).await;
@@ -236,7 +234,7 @@ async fn a_strict_lock_leaves_alone_what_is_no_lock() {
     assert_eq!(server.command(&["STRLEN", "text"]), Reply::Int(100_000));
 }
 
-#[tokio::test]
+#[test]
 async fn a_server_that_may_throw_locks_away_is_no_strict_node() {
     let server = RedisServer::builder().maxmemory(100 << 20, "allkeys-lru").start();
     let text = patient(&server).connect().await.expect_err("it evicts").to_string();
@@ -246,7 +244,7 @@ async fn a_server_that_may_throw_locks_away_is_no_strict_node() {
 }
 
 /// How long a server has to stay quiet after it forgot something depends on the longest TTL of all.
-#[tokio::test]
+#[test]
 async fn strict_clients_have_to_agree_on_the_longest_ttl() {
     let server = RedisServer::start();
     let first = strict(&server).await;

@@ -5,7 +5,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use quorlock::{Error, Locker, Loss};
-use quorlock_testkit::{DEADLINE, RedisServer, Reply, eventually_async as eventually, servers};
+use quorlock_testkit::skipping::lacks;
+use quorlock_testkit::{
+    DEADLINE, RedisServer, Reply, eventually_async as eventually, servers, test,
+};
 
 /// Longer than any test waits.
 const TTL_MS: u64 = 60_000;
@@ -18,12 +21,15 @@ struct Foreign {
 }
 
 impl Foreign {
-    /// `None`, and a word about it, where there is no Python to run it with.
-    fn start(servers: &[RedisServer]) -> Option<Self> {
-        let Some(python) = std::env::var_os("QUORLOCK_TEST_PYTHON") else {
-            eprintln!("skipped: QUORLOCK_TEST_PYTHON does not name a Python with redlock-py");
-            return None;
-        };
+    /// Without a Python to run it with, the test is skipped.
+    fn start(servers: &[RedisServer]) -> Self {
+        let python = std::env::var_os("QUORLOCK_TEST_PYTHON").unwrap_or_else(|| {
+            let remedy = "`cargo xtask test` installs it";
+            lacks(
+                "python",
+                format_args!("QUORLOCK_TEST_PYTHON names no Python with redlock-py: {remedy}"),
+            )
+        });
         let mut process = Command::new(python)
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nodes/redis/redlock_py.py"))
             .args(servers.iter().map(RedisServer::url))
@@ -33,7 +39,7 @@ impl Foreign {
             .expect("Python starts");
         let input = process.stdin.take().expect("piped");
         let output = BufReader::new(process.stdout.take().expect("piped"));
-        Some(Self { process, input, output })
+        Self { process, input, output }
     }
 
     fn ask(&mut self, line: &str) -> String {
@@ -96,10 +102,10 @@ fn is_free(token: &Reply) -> bool {
     *token == Reply::Bulk(None)
 }
 
-#[tokio::test]
+#[test]
 async fn what_quorlock_holds_the_foreign_client_does_not_get() {
     let servers = servers(3);
-    let Some(mut foreign) = Foreign::start(&servers) else { return };
+    let mut foreign = Foreign::start(&servers);
     let locker = locker(&servers).await;
     let guard = locker.lock("ours").await.expect("free");
     all(&servers, "ours", "taken", |token| !is_free(token)).await;
@@ -112,10 +118,10 @@ async fn what_quorlock_holds_the_foreign_client_does_not_get() {
     assert!(foreign.lock("ours", TTL_MS));
 }
 
-#[tokio::test]
+#[test]
 async fn what_the_foreign_client_holds_quorlock_does_not_get() {
     let servers = servers(3);
-    let Some(mut foreign) = Foreign::start(&servers) else { return };
+    let mut foreign = Foreign::start(&servers);
     let locker = locker(&servers).await;
     assert!(foreign.lock("theirs", TTL_MS));
     let theirs = tokens(&servers, "theirs");
@@ -131,10 +137,10 @@ async fn what_the_foreign_client_holds_quorlock_does_not_get() {
     locker.try_lock("theirs").await.expect("free").release().await.expect("released");
 }
 
-#[tokio::test]
+#[test]
 async fn the_foreign_client_cannot_release_what_quorlock_holds() {
     let servers = servers(3);
-    let Some(mut foreign) = Foreign::start(&servers) else { return };
+    let mut foreign = Foreign::start(&servers);
     let locker = locker(&servers).await;
     // The foreign client holds it first, until it runs out.
     eventually("free", async || foreign.lock("handed-on", 1_000)).await;
@@ -149,10 +155,10 @@ async fn the_foreign_client_cannot_release_what_quorlock_holds() {
     guard.release().await.expect("still held");
 }
 
-#[tokio::test]
+#[test]
 async fn quorlock_cannot_release_what_the_foreign_client_holds() {
     let servers = servers(3);
-    let Some(mut foreign) = Foreign::start(&servers) else { return };
+    let mut foreign = Foreign::start(&servers);
     let locker = locker(&servers).await;
     // Quorlock holds it first, until it runs out.
     let lock = locker.lock("handed-on").ttl(Duration::from_secs(2)).fixed().wait(DEADLINE);

@@ -4,7 +4,7 @@ use quorlock::Dialect;
 use quorlock::node::{Answer, FailureKind, ParticipantId};
 use quorlock::runtime::TokioRuntime;
 use quorlock_testkit::conformance::owner;
-use quorlock_testkit::{RedisServer, Reply};
+use quorlock_testkit::{RedisServer, Reply, test};
 
 use super::queue::{LONG, client};
 use super::text;
@@ -17,7 +17,7 @@ fn lasts_ms(server: &RedisServer, key: &str) -> i64 {
 }
 
 /// An extension that is refused changes nothing: neither how long the record lasts, nor who holds it.
-#[tokio::test]
+#[test]
 async fn a_number_that_nobody_can_have_been_given_keeps_nothing() {
     let server = RedisServer::start();
     let client = client(&server.url(), Dialect::Redlock).await;
@@ -47,7 +47,7 @@ async fn a_number_that_nobody_can_have_been_given_keeps_nothing() {
 
 /// Somebody has taken the end of a record away. Its maker holds it still when another process that has taken part
 /// in it leaves.
-#[tokio::test]
+#[test]
 async fn a_record_without_an_end_stays_its_makers() {
     let server = RedisServer::start();
     let client = client(&server.url(), Dialect::Redlock).await;

@@ -4,11 +4,10 @@ use quorlock::node::TicketNumber::{Agreed, New};
 use quorlock::node::{Answer, FailureKind};
 use quorlock::{Dialect, Locker};
 use quorlock_testkit::conformance::{Owner, Waiter, owner};
-use quorlock_testkit::{RedisServer, Reply, eventually_async as eventually};
+use quorlock_testkit::{Logs, RedisServer, Reply, eventually_async as eventually, test};
 
 use super::queue::{LONG, client, failure};
 use super::{DIALECTS, exists, is_held, patient, text};
-use crate::logs::Logs;
 
 /// A user with the rights that locks need, queues apart, and some more.
 fn url_of_user(server: &RedisServer, dialect: Dialect, more: &[&str]) -> String {
@@ -37,7 +36,7 @@ fn url_with_keys(server: &RedisServer, keys: &[&str]) -> String {
     format!("redis://bob:builder@{}", server.addr())
 }
 
-#[tokio::test]
+#[test]
 async fn whoever_may_not_listen_asks_again_instead() {
     for dialect in DIALECTS {
         let logs = Logs::new();
@@ -66,7 +65,7 @@ async fn whoever_may_not_listen_asks_again_instead() {
 
 /// Neither the commands of queues, nor their keys. In the redlock dialect the number lies in a key of
 /// its own: who has no right to that locks without.
-#[tokio::test]
+#[test]
 async fn whoever_has_no_rights_to_queues_locks_and_releases_all_the_same() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
@@ -106,7 +105,7 @@ async fn locks_and_releases(server: &RedisServer, url: &str, dialect: Dialect, p
 }
 
 /// Nor does anybody else find the lock taken for it.
-#[tokio::test]
+#[test]
 async fn whoever_has_no_right_to_numbers_is_told_so_and_leaves_nothing_behind() {
     let server = RedisServer::start();
     let url = url_with_keys(&server, &["~plain"]);
@@ -130,7 +129,7 @@ async fn whoever_has_no_right_to_numbers_is_told_so_and_leaves_nothing_behind() 
 }
 
 /// Of all that the strict dialect needs, the mark of the server is easily forgotten.
-#[tokio::test]
+#[test]
 async fn whoever_has_no_right_to_the_mark_of_the_server_is_told_so_and_leaves_nothing_behind() {
     let server = RedisServer::start();
     let limited = client(&url_with_keys(&server, &["~plain*"]), Dialect::Strict).await;
@@ -143,7 +142,7 @@ async fn whoever_has_no_right_to_the_mark_of_the_server_is_told_so_and_leaves_no
 }
 
 /// It cannot tell anybody of a grant, so it must not make one, nor empty the queue.
-#[tokio::test]
+#[test]
 async fn whoever_may_not_tell_others_leaves_the_lock_free_and_the_queue_alone() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
@@ -171,7 +170,7 @@ async fn whoever_may_not_tell_others_leaves_the_lock_free_and_the_queue_alone() 
 }
 
 /// What lies beside a lock needs no more rights than the lock; a list does.
-#[tokio::test]
+#[test]
 async fn whoever_has_few_rights_leaves_notes_and_looks_but_gets_no_list() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
@@ -209,7 +208,7 @@ fn url_without(server: &RedisServer, command: &str) -> String {
 }
 
 /// Some of the rights to queues, and not all: whoever stands in one stays there.
-#[tokio::test]
+#[test]
 async fn whoever_may_take_nobody_from_a_queue_is_told_so_and_the_lock_knows_of_it() {
     let server = RedisServer::start();
     let client = client(&url_without(&server, "zpopmin"), Dialect::Strict).await;
@@ -223,7 +222,7 @@ async fn whoever_may_take_nobody_from_a_queue_is_told_so_and_the_lock_knows_of_i
 }
 
 /// Word of a grant says that nobody else waits, if that cannot be known.
-#[tokio::test]
+#[test]
 async fn whoever_may_not_count_a_queue_passes_a_lock_on_that_has_ended() {
     let server = RedisServer::start();
     let (holder, next) = (

@@ -1,10 +1,9 @@
 //! No password and no token is ever shown.
 
 use quorlock::Error;
-use quorlock_testkit::{Proxy, RedisServer, Reply, eventually_async as eventually};
+use quorlock_testkit::{Logs, Proxy, RedisServer, Reply, eventually_async as eventually, test};
 
 use super::{connections, hasty, patient, text};
-use crate::logs::Logs;
 
 const PASSWORD: &str = "open-sesame";
 
@@ -14,7 +13,7 @@ fn is_in(secret: &str, text: &str) -> bool {
     text.contains(secret) || text.contains(bytes.trim_matches(['[', ']']))
 }
 
-#[tokio::test]
+#[test]
 async fn nothing_that_can_be_printed_shows_a_password_or_a_token() {
     let server = RedisServer::builder().requirepass(PASSWORD).start();
     let builder = patient().nodes([server.url()]);
@@ -39,7 +38,7 @@ async fn nothing_that_can_be_printed_shows_a_password_or_a_token() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn nothing_that_is_logged_shows_a_password_or_a_token() {
     let logs = Logs::new();
     let server = RedisServer::builder().requirepass(PASSWORD).start();

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use quorlock::{Guard, Locker};
-use quorlock_testkit::{DEADLINE, Proxy, RedisServer, eventually_async as eventually, servers};
+use quorlock_testkit::{
+    DEADLINE, Proxy, RedisServer, eventually_async as eventually, servers, test,
+};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{DIALECTS, info, patient, trouble};
 
 /// All callers are on one thread, so that what they send gathers before it is written.
-#[tokio::test]
+#[test]
 async fn what_many_callers_send_goes_out_together() {
     let server = RedisServer::start();
     let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
@@ -37,7 +39,7 @@ async fn what_many_callers_send_goes_out_together() {
 }
 
 /// The time limit of a node is longer than the test may take: nobody waits for it to pass.
-#[tokio::test]
+#[test]
 async fn a_node_that_hangs_costs_nothing() {
     let servers = servers(3);
     let proxy = Proxy::in_front_of(servers[2].addr());
@@ -64,7 +66,7 @@ async fn a_node_that_hangs_costs_nothing() {
     eventually("its requests are still on their way", async || proxy.held() > 0).await;
 }
 
-#[tokio::test]
+#[test]
 async fn nothing_piles_up_for_a_node_that_hangs() {
     let servers = servers(3);
     let proxy = Proxy::in_front_of(servers[2].addr());
@@ -93,7 +95,7 @@ async fn nothing_piles_up_for_a_node_that_hangs() {
 }
 
 /// Not even at the start: what is asked of it waits for a moment, and the others decide. It joins when it comes.
-#[tokio::test]
+#[test]
 async fn a_node_that_hangs_from_the_beginning_costs_nothing() {
     for dialect in DIALECTS {
         let servers = servers(3);

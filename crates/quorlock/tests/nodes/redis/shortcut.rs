@@ -3,17 +3,13 @@
 use quorlock::Dialect::Redlock;
 use quorlock::node::{Answer, FailureKind, TicketNumber::New};
 use quorlock_testkit::conformance::owner;
-use quorlock_testkit::{RedisServer, Reply};
+use quorlock_testkit::{RedisServer, Reply, skipping, test};
 
 use super::queue::{LONG, client};
 use super::{calls, exists, text};
 
-fn valkey() -> Option<RedisServer> {
-    let program = std::env::var_os("QUORLOCK_TEST_VALKEY");
-    if program.is_none() {
-        eprintln!("skipped: QUORLOCK_TEST_VALKEY does not name a server");
-    }
-    program.map(|program| RedisServer::builder().program(program).start())
+fn valkey() -> RedisServer {
+    RedisServer::builder().program(skipping::valkey()).start()
 }
 
 /// How often each was called: the command, and scripts.
@@ -21,9 +17,9 @@ fn releases(server: &RedisServer) -> (u64, u64) {
     (calls(server, "delifeq"), calls(server, "evalsha"))
 }
 
-#[tokio::test]
+#[test]
 async fn a_release_that_nobody_waits_for_is_one_command() {
-    let Some(server) = valkey() else { return };
+    let server = valkey();
     let client = client(&server.url(), Redlock).await;
     for number in 0..3 {
         let plain = owner("plain").without_number();
@@ -34,9 +30,9 @@ async fn a_release_that_nobody_waits_for_is_one_command() {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn whoever_waits_is_told_and_the_next_releases_are_scripts_at_once() {
-    let Some(server) = valkey() else { return };
+    let server = valkey();
     let (one, other) = (client(&server.url(), Redlock).await, client(&server.url(), Redlock).await);
     let (holder, waiter) = (owner("wanted"), other.waiter("wanted", 1));
     assert!(holder.acquire(one.node(), LONG).is_done().await);
@@ -61,7 +57,7 @@ async fn whoever_waits_is_told_and_the_next_releases_are_scripts_at_once() {
 }
 
 /// Its token stays the token, whoever looks at the lock.
-#[tokio::test]
+#[test]
 async fn a_lock_that_is_waited_for_is_still_its_holders() {
     let server = RedisServer::start();
     let client = client(&server.url(), Redlock).await;
@@ -87,7 +83,7 @@ async fn a_lock_that_is_waited_for_is_still_its_holders() {
 }
 
 /// It would not find it again.
-#[tokio::test]
+#[test]
 async fn what_another_library_has_stored_stays_as_it_is() {
     let server = RedisServer::start();
     let client = client(&server.url(), Redlock).await;
@@ -99,9 +95,9 @@ async fn what_another_library_has_stored_stays_as_it_is() {
     assert!(waiter.wait(New(1), LONG).is_done().await);
 }
 
-#[tokio::test]
+#[test]
 async fn whoever_may_not_use_the_command_releases_by_the_script() {
-    let Some(server) = valkey() else { return };
+    let server = valkey();
     let allowed = "ACL SETUSER bob on >builder ~* &* +@all -delifeq";
     let allowed: Vec<_> = allowed.split_whitespace().collect();
     assert_eq!(server.command(&allowed), Reply::Simple("OK".into()));
@@ -116,9 +112,9 @@ async fn whoever_may_not_use_the_command_releases_by_the_script() {
     assert_eq!(log.len(), 1, "it was tried once: {log:?}");
 }
 
-#[tokio::test]
+#[test]
 async fn what_is_no_lock_is_told_as_ever() {
-    let Some(server) = valkey() else { return };
+    let server = valkey();
     let client = client(&server.url(), Redlock).await;
     server.command(&["RPUSH", "list", "element"]);
     match owner("list").release(client.node()).answer().await {

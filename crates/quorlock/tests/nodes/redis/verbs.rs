@@ -1,10 +1,10 @@
 //! What is sent to a server: scripts that it forgot, commands that it has or has not.
 
-use quorlock_testkit::{RedisServer, Reply};
+use quorlock_testkit::{RedisServer, Reply, test};
 
 use super::{calls, exists, patient, text, works};
 
-#[tokio::test]
+#[test]
 async fn scripts_that_a_server_has_forgotten_are_sent_again() {
     let server = RedisServer::start();
     let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
@@ -28,7 +28,7 @@ async fn scripts_that_a_server_has_forgotten_are_sent_again() {
 }
 
 /// Twenty callers find out at the same time that a script is missing.
-#[tokio::test]
+#[test]
 async fn a_forgotten_script_that_many_need_at_once_keeps_none_of_them() {
     let server = RedisServer::start();
     let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
@@ -51,7 +51,7 @@ fn without_commands(one: &str, other: &str) -> RedisServer {
 }
 
 /// Servers repeat the arguments of a command that they do not know, and the token is one of them.
-#[tokio::test]
+#[test]
 async fn a_server_without_a_command_does_not_give_the_token_away() {
     let server = without_commands("EVALSHA", "DEBUG");
     let builder = patient().fences(false).nodes([server.url()]);
@@ -77,7 +77,7 @@ async fn a_server_without_a_command_does_not_give_the_token_away() {
 }
 
 /// Nothing that it granted could be given back.
-#[tokio::test]
+#[test]
 async fn a_server_without_scripts_is_refused_before_it_is_asked_for_anything() {
     let server = without_commands("EVAL", "EVALSHA");
     for fences in [true, false] {

@@ -13,25 +13,40 @@ use tracing::{Dispatch, Event, Metadata, Subscriber};
 static IDLE: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Recorder(Arc::default())));
 
 /// Everything that is logged on this thread while it lives.
-pub(crate) struct Logs {
+#[derive(Debug)]
+pub struct Logs {
     lines: Arc<Mutex<Vec<String>>>,
     _guard: DefaultGuard,
 }
 
 impl Logs {
-    pub(crate) fn new() -> Self {
+    /// Begins to listen.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "it listens, which a default does not")]
+    pub fn new() -> Self {
         LazyLock::force(&IDLE);
         let lines = Arc::default();
         let recorder = Recorder(Arc::clone(&lines));
         Self { lines, _guard: tracing::subscriber::set_default(recorder) }
     }
 
-    /// The lines so far, each with its level before it.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    /// Returns the lines so far, each with its level before it.
+    ///
+    /// # Panics
+    ///
+    /// If a thread has panicked while it logged.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
         self.lines.lock().expect("no panic in between").clone()
     }
 
-    pub(crate) fn warns_of(&self, what: &str) -> bool {
+    /// Whether a warning has this in it.
+    ///
+    /// # Panics
+    ///
+    /// If a thread has panicked while it logged.
+    #[must_use]
+    pub fn warns_of(&self, what: &str) -> bool {
         self.lines().iter().any(|line| line.starts_with("WARN") && line.contains(what))
     }
 }
