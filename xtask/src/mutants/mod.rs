@@ -2,6 +2,7 @@
 
 mod explained;
 mod lua;
+mod outcome;
 mod rust;
 mod scripts;
 
@@ -24,8 +25,8 @@ pub(crate) struct Mutants {
 /// How much of it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Part {
-    /// Files with this in their names.
-    file: Option<String>,
+    /// Files with one of these in their names; all if there is none.
+    files: Vec<String>,
     /// One of so many parts, from zero.
     shard: Option<(usize, usize)>,
     /// Also what has been caught before.
@@ -36,7 +37,7 @@ struct Part {
 
 impl Part {
     fn takes(&self, file: &str) -> bool {
-        self.file.as_ref().is_none_or(|text| file.contains(text.as_str()))
+        self.files.is_empty() || self.files.iter().any(|text| file.contains(text.as_str()))
     }
 
     fn holds(&self, index: usize) -> bool {
@@ -53,7 +54,7 @@ impl Mutants {
         while let Some(arg) = args.next() {
             let mut value = || args.next().with_context(|| format!("`{arg}` needs a value"));
             match (arg.as_str(), known.iter().find(|area| *area == arg)) {
-                ("--file", _) => mutants.part.file = Some(value()?.clone()),
+                ("--file", _) => mutants.part.files.push(value()?.clone()),
                 ("--shard", _) => mutants.part.shard = Some(shard(value()?)?),
                 ("--again", _) => mutants.part.again = true,
                 ("--quick", _) => mutants.part.quick = true,
@@ -108,6 +109,9 @@ mod tests {
     fn parts_are_picked_by_file_and_by_share() {
         let Mutants { part, .. } = parse("protocol --file lease --shard 1/4").unwrap();
         assert!(part.takes("src/lease.rs") && !part.takes("src/acquire.rs"));
+        let Mutants { part: both, .. } = parse("--file lease --file acquire").unwrap();
+        assert!(both.takes("src/lease.rs") && both.takes("src/acquire.rs"));
+        assert!(!both.takes("src/extend.rs"));
         assert!(part.holds(1) && part.holds(5) && !part.holds(4));
         assert!(Part::default().takes("any") && Part::default().holds(7));
         for wrong in ["--shard 4/4", "--shard x", "--shard", "--file"] {

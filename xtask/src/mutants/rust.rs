@@ -58,9 +58,9 @@ pub(super) fn run(project: &Project, area: &Area, part: &Part) -> Result<bool> {
     };
     let folder = project.target.join("mutants").join(area.name);
     fs::create_dir_all(&folder)?;
-    let glob = match &part.file {
-        Some(text) => format!("{}*{text}*", area.folder),
-        None => format!("{}*.rs", area.folder),
+    let globs: Vec<_> = match part.files.as_slice() {
+        [] => vec![format!("--file={}*.rs", area.folder)],
+        files => files.iter().map(|text| format!("--file={}*{text}*", area.folder)).collect(),
     };
     let mut command = Command::new(program);
     command
@@ -74,7 +74,8 @@ pub(super) fn run(project: &Project, area: &Area, part: &Part) -> Result<bool> {
         // On a machine that is busy a test that passes must not seem to hang.
         .args(["mutants", "--dir=.", "--jobs=1", "--no-times", "--no-config"])
         .arg("--minimum-test-timeout=120")
-        .args([format!("--package={}", area.package), format!("--file={glob}")])
+        .arg(format!("--package={}", area.package))
+        .args(globs)
         .args(area.tests)
         .arg("--output")
         .arg(&folder);

@@ -5,11 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use anyhow::{Context, Result, bail};
 use super::Part;
 use super::explained::{Explained, Survivor, Tally};
 use super::lua::{Mutant, mutants};
+use super::outcome::Outcome;
 use crate::debian;
 use crate::project::{Project, command_line};
 use crate::test_command::REQUIRES;
@@ -29,6 +29,8 @@ const LIMIT: u32 = 5;
 const LEAST_LIMIT: Duration = Duration::from_secs(60);
 /// So many mutants are tried at once: most of the time is spent waiting for servers.
 const AT_ONCE: usize = 3;
+/// So often tests are run that fail together and pass alone.
+const ATTEMPTS: usize = 3;
 
 /// A test program, and what of it is run. Those that catch most come first.
 struct Suite {
@@ -77,7 +79,7 @@ pub(super) fn run(project: &Project, part: &Part) -> Result<bool> {
     let mut scripts = scripts(&project.root)?;
     scripts.retain(|file, _| part.takes(file));
     if scripts.is_empty() {
-        bail!("no script has {:?} in its name", part.file);
+        bail!("no script has one of {:?} in its name", part.files);
     }
     let folder = project.target.join("mutants").join("lua");
     fs::create_dir_all(&folder)?;
@@ -193,7 +195,7 @@ impl Bench<'_> {
         let Some((file, script)) = scripts.first_key_value() else { return Ok(()) };
         for suite in self.suites {
             let began = Instant::now();
-            if self.run(suite, file, script, 0, Duration::MAX)? != Some(true) {
+            if self.fails(suite, file, script, 0, Duration::MAX)? {
                 let Suite { program, tests, .. } = suite;
                 bail!("{program} {tests:?} fails with the scripts as they are: mend that first");
             }
@@ -251,72 +253,65 @@ impl Bench<'_> {
     }
 
     /// Whether some test of the first so many suites fails, or hangs, with this in the place of a script.
-    ///
-    /// It has to fail twice: on a machine that is busy, one may fail that has noticed nothing.
     fn is_caught(&self, suites: usize, file: &str, becomes: &str, worker: usize) -> Result<bool> {
         let suites = self.suites.iter().zip(&self.limits).take(suites);
         for (suite, limit) in suites.filter(|(suite, _)| file.contains(suite.of)) {
-            let run = || self.run(suite, file, becomes, worker, *limit);
-            let first = run()?;
-            if first.is_none() || first == Some(false) && run()? != Some(true) {
+            if self.fails(suite, file, becomes, worker, *limit)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Whether some tests pass with this in the place of a script; `None` if they take too long.
-    fn run(
+    /// Whether some test of a suite fails, or hangs.
+    ///
+    /// It has to do so twice, by itself the second time: on a machine that is busy, one may fail that has noticed
+    /// nothing.
+    fn fails(
         &self,
         suite: &Suite,
         file: &str,
         becomes: &str,
         worker: usize,
         limit: Duration,
-    ) -> Result<Option<bool>> {
+    ) -> Result<bool> {
+        let run =
+            |tests: &[&str], limit| self.run(suite.program, tests, file, becomes, worker, limit);
+        for _ in 0..ATTEMPTS {
+            let again = match run(suite.tests, limit)? {
+                Outcome::Passed => return Ok(false),
+                Outcome::Failed(test) => run(&[&test, "--exact"], limit)?,
+                Outcome::Broken => run(suite.tests, limit.saturating_mul(2))?,
+            };
+            if again != Outcome::Passed {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Runs some tests of a program with this in the place of a script.
+    fn run(
+        &self,
+        program: &str,
+        tests: &[&str],
+        file: &str,
+        becomes: &str,
+        worker: usize,
+        limit: Duration,
+    ) -> Result<Outcome> {
         let mutant = self.folder.join(format!("mutant-{worker}.lua"));
         fs::write(&mutant, becomes)?;
-        let mut child = Command::new(&self.programs[suite.program])
+        let mut command = Command::new(&self.programs[program]);
+        command
             .current_dir(self.root)
-            .args(suite.tests)
+            .args(tests)
             .env("QUORLOCK_MUTANT_OF", self.original(file))
             .env("QUORLOCK_MUTANT", &mutant)
             .env("RUST_BACKTRACE", "0")
             // A test that is skipped notices nothing.
-            .env(REQUIRES, "redis-server,cc")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("a test program does not start")?;
-        // One test that fails is enough: the others need not be waited for.
-        let failed = Arc::new(AtomicBool::new(false));
-        let (said, fails) = (child.stdout.take(), Arc::clone(&failed));
-        thread::spawn(move || {
-            let lines = said.into_iter().flat_map(|said| BufReader::new(said).lines());
-            for line in lines.map_while(Result::ok) {
-                if line.ends_with("... FAILED") {
-                    fails.store(true, Ordering::Relaxed);
-                }
-            }
-        });
-        let began = Instant::now();
-        loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok(Some(status.success()));
-            }
-            if failed.load(Ordering::Relaxed) {
-                child.kill()?;
-                child.wait()?;
-                return Ok(Some(false));
-            }
-            if began.elapsed() > limit {
-                child.kill()?;
-                child.wait()?;
-                return Ok(None);
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+            .env(REQUIRES, "redis-server,cc");
+        Outcome::of(&mut command, limit)
     }
 
     /// A script as it was when the tests were built.

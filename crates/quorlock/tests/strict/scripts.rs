@@ -9,7 +9,7 @@ use quorlock_testkit::conformance::{Probe, owner};
 use quorlock_testkit::{RedisServer, Reply, test};
 
 use crate::NAME;
-use crate::world::{TTL, World, marker, server_us, text};
+use crate::world::{TTL, World, marker, server_us, text, waiters};
 
 async fn is_wrong(probe: &Probe) -> bool {
     match probe.answer().await {
@@ -281,4 +281,107 @@ async fn a_lock_lasts_until_its_end_by_the_servers_clock_and_no_longer() {
     assert_eq!(who.list(&node).await, []);
     assert!(who.seen(&node).await.is_none());
     assert!(who.acquire(&node, TTL).is_done().await);
+}
+
+/// The command by which several locks were extended at once, as the server has logged it.
+fn extended_together(server: &RedisServer) -> Vec<String> {
+    let Reply::Array(entries) = server.command(&["SLOWLOG", "GET", "-1"]) else { panic!("no log") };
+    let commands = entries.into_iter().filter_map(|entry| match entry {
+        Reply::Array(mut parts) => match parts.swap_remove(3) {
+            Reply::Array(command) => Some(command),
+            _ => None,
+        },
+        _ => None,
+    });
+    let part = |part| match part {
+        Reply::Bulk(Some(bytes)) => String::from_utf8(bytes).expect("a text"),
+        other => panic!("{other:?}"),
+    };
+    let mut commands = commands.map(|command| command.into_iter().map(part).collect::<Vec<_>>());
+    let found = commands.find(|command| command[0] == "EVALSHA" && command[2] == "2");
+    found.expect("one command for both")
+}
+
+/// The other locks of the request are extended, and their holders told so.
+#[tokio::test]
+async fn an_extension_that_fails_among_others_is_an_error_of_its_own() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    let node = world.node(&server.url()).await;
+    let (first, second) = (owner(NAME), owner("another"));
+    for who in [&first, &second] {
+        assert!(who.acquire(&node, TTL).is_done().await);
+    }
+    server.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+    // What is under way keeps those that follow in the line.
+    let under_way = first.inspect(&node);
+    let both = [first.extend(&node, TTL), second.extend(&node, TTL)];
+    under_way.answer().await;
+    for extension in both {
+        assert!(extension.is_done().await);
+    }
+    let mut command = extended_together(server);
+    let sent = command.len() - 2;
+    // A command, a script, two keys; then five arguments for each of them, of which the second is the TTL.
+    let ttl = 5 + 5 + 1;
+    assert_eq!(command[ttl], TTL.as_millis().to_string(), "{command:?}");
+    command[ttl] = "no number".to_owned();
+    command[sent] = server_us(server).to_string();
+    let command: Vec<_> = command.iter().map(String::as_str).collect();
+    match server.command(&command) {
+        Reply::Array(answers) => {
+            assert!(matches!(answers[..], [Reply::Int(1..), Reply::Error(_)]), "{answers:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whoever seems to listen, and has not asked for three leases, is not there any more.
+#[tokio::test]
+async fn a_waiter_is_passed_over_once_three_leases_are_over_since_it_has_asked() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    let client = world.waiting_client(&server.url(), |_| {}).await;
+    world.stop_clocks();
+    let requests = format!("{NAME}:quorlock:waiters");
+    let leases = 3 * u64::try_from(TTL.as_micros()).expect("short");
+    for (ago, gets_it) in [(leases, true), (leases + 1, false)] {
+        let (holder, waiter) = (owner(NAME), client.waiter(NAME, 1));
+        assert!(holder.acquire(client.node(), TTL).is_done().await);
+        waiter.wait(New(1), TTL).queued().await;
+        let kept = match server.command(&["HGETALL", &requests]) {
+            Reply::Array(kept) => kept,
+            other => panic!("{other:?}"),
+        };
+        let [Reply::Bulk(Some(token)), Reply::Bulk(Some(request))] = &kept[..] else {
+            panic!("not one waiter: {kept:?}");
+        };
+        let (token, request) = (String::from_utf8_lossy(token), String::from_utf8_lossy(request));
+        let (request, seen) = request.rsplit_once(' ').expect("a moment behind it");
+        assert_eq!(seen.parse(), Ok(server_us(server)), "the clock stands still");
+        let request = format!("{request} {}", server_us(server) - ago);
+        assert_eq!(server.command(&["HSET", &requests, &token, &request]), Reply::Int(0));
+        assert!(holder.release(client.node()).is_done().await);
+        assert_eq!(waiter.holds().await, gets_it, "{ago} us ago");
+        waiter.owner().release(client.node()).answer().await;
+    }
+}
+
+/// Also for a holder without numbers: whoever breaks the lock would pass it on to that one again.
+#[tokio::test]
+async fn whoever_wins_a_server_back_leaves_its_queue() {
+    let world = World::new(Dialect::Strict).await;
+    let server = &world.servers[0];
+    let client = world.waiting_client(&server.url(), |_| {}).await;
+    for last in [0, server_us(server)] {
+        let (holder, waiter) = (owner(NAME), client.waiter(NAME, 1));
+        assert!(holder.acquire(client.node(), TTL).is_done().await);
+        waiter.wait(New(1), TTL).queued().await;
+        assert_eq!(waiters(server), 1);
+        server.command(&["DEL", NAME]);
+        assert!(waiter.owner().win_back(client.node(), TTL, last).is_done().await);
+        assert!(waiter.holds().await);
+        assert_eq!(waiters(server), 0, "with {last}");
+        assert!(waiter.owner().release(client.node()).is_done().await);
+    }
 }

@@ -30,7 +30,7 @@ pub struct Probe {
 enum Ask {
     Acquire(Duration, Option<Proposal>),
     Confirm(u64),
-    Extend(Duration, Option<ParticipantId>),
+    Extend(Duration, Restore, Option<ParticipantId>),
     Release { next: u64, queued: bool, participant: Option<ParticipantId> },
     Wait { ttl: Duration, ticket: Ticket, yielding: bool, proposal: Option<Proposal> },
     Inspect,
@@ -107,7 +107,12 @@ impl Owner {
 
     /// Asks `node` to keep the record longer.
     pub fn extend(&self, node: &Arc<dyn Node>, ttl: Duration) -> Arc<Probe> {
-        self.ask(node, Ask::Extend(ttl, None))
+        self.ask(node, Ask::Extend(ttl, Restore::Never, None))
+    }
+
+    /// The same, and to take the record anew if it is not there, as a holder with this last number.
+    pub fn win_back(&self, node: &Arc<dyn Node>, ttl: Duration, last: u64) -> Arc<Probe> {
+        self.ask(node, Ask::Extend(ttl, Restore::WinBack(last), None))
     }
 
     /// Asks `node` to list who takes part in what this owner has made, and to keep the record longer.
@@ -117,7 +122,7 @@ impl Owner {
         participant: ParticipantId,
         ttl: Duration,
     ) -> Arc<Probe> {
-        self.ask(node, Ask::Extend(ttl, Some(participant)))
+        self.ask(node, Ask::Extend(ttl, Restore::Never, Some(participant)))
     }
 
     /// Asks `node` to take somebody off that list.
@@ -352,8 +357,8 @@ impl Round for Probe {
         let verb = match self.ask {
             Ask::Acquire(ttl, proposal) => Verb::Acquire { token, ttl, proposal },
             Ask::Confirm(number) => Verb::Confirm { token, fence: number },
-            Ask::Extend(ttl, participant) => {
-                Verb::Extend { token, ttl, restore: Restore::Never, participant }
+            Ask::Extend(ttl, restore, participant) => {
+                Verb::Extend { token, ttl, restore, participant }
             }
             Ask::Release { next, queued, participant } => {
                 let until = Some(self.sent.after(Duration::from_secs(60)));
