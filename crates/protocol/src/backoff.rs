@@ -21,6 +21,18 @@ const FIRST_SPREAD: Duration = Duration::from_millis(8);
 /// The narrowest spread after a split vote, in rounds.
 const SPLIT_ROUNDS: u32 = 4;
 
+/// The pause after the first failed attempt to connect; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// A node that returns is found again within this and the time to connect.
+pub const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+
+/// Returns the longest pause before a node is connected to again, after so many failed attempts. The shortest is half
+/// of it: clients choose by chance, so that many of them do not come back as one.
+#[must_use]
+pub fn pause_to_connect(failures: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(LONGEST_PAUSE)
+}
+
 impl Backoff {
     /// The delay before attempt number `attempt` + 1, where the last one took `round` and ended in
     /// `defeat`. Every bit of `random` has to be drawn anew.
@@ -55,4 +67,17 @@ pub fn rest_in_quarantine(left: Duration) -> Duration {
 fn share(spread: Duration, random: u64) -> Duration {
     let nanos = (spread.as_nanos().min(u128::from(u64::MAX)) * u128::from(random)) >> 64;
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_between_attempts_to_connect_double_up_to_the_longest() {
+        let pauses: Vec<_> =
+            (1..=5).map(|failures| pause_to_connect(failures).as_millis()).collect();
+        assert_eq!(pauses, [50, 100, 200, 400, 400]);
+        assert_eq!(pause_to_connect(u32::MAX), LONGEST_PAUSE);
+    }
 }

@@ -53,7 +53,7 @@ mod upkeep;
 mod window;
 
 pub use acquire::{Acquire, AcquireOutcome, Defeat};
-pub use backoff::{Backoff, rest_in_quarantine};
+pub use backoff::{Backoff, LONGEST_PAUSE, pause_to_connect, rest_in_quarantine};
 pub use caps::{Cap, Caps};
 pub use confirm::Confirm;
 pub use extend::{Extend, ExtendOutcome};

@@ -27,7 +27,19 @@ const TIMES: u32 = 2;
 /// So long a slow answer is remembered: the first one after that takes its place.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
+/// A node's time limit grows with its answers up to this share of the TTL.
+const SHARE_OF_TTL: u32 = 10;
+/// A node that is silent for so many time limits is connected to anew.
+const LIMITS_UNTIL_RECONNECT: u32 = 4;
+const LEAST_UNTIL_RECONNECT: Duration = Duration::from_millis(500);
+
 impl Patience {
+    /// Returns the patience with a node whose time limit is `least`, where locks have this TTL.
+    #[must_use]
+    pub fn within(ttl: Duration, least: Duration) -> Self {
+        Self::new(least, ttl / SHARE_OF_TTL)
+    }
+
     /// Never less than `least`, and more than `most` only if that is below it.
     #[must_use]
     pub const fn new(least: Duration, most: Duration) -> Self {
@@ -45,6 +57,12 @@ impl Patience {
     #[must_use]
     pub fn limit(&self) -> Duration {
         self.slowest.saturating_mul(TIMES).min(self.most).max(self.least)
+    }
+
+    /// Returns how long it may be silent before the connection to it is given up for a new one.
+    #[must_use]
+    pub fn until_reconnect(&self) -> Duration {
+        self.limit().saturating_mul(LIMITS_UNTIL_RECONNECT).max(LEAST_UNTIL_RECONNECT)
     }
 }
 
@@ -83,5 +101,14 @@ mod tests {
         let mut patience = Patience::new(2_000 * MS, 1_000 * MS);
         patience.answered(700 * MS, at(1));
         assert_eq!(patience.limit(), 2_000 * MS);
+    }
+
+    #[test]
+    fn a_node_that_is_silent_for_some_limits_is_connected_to_anew() {
+        let mut patience = Patience::within(Duration::from_secs(10), 50 * MS);
+        assert_eq!(patience.until_reconnect(), 500 * MS, "never sooner");
+        patience.answered(Duration::from_secs(3), at(0));
+        assert_eq!(patience.limit(), Duration::from_secs(1), "a tenth of the TTL");
+        assert_eq!(patience.until_reconnect(), Duration::from_secs(4));
     }
 }

@@ -303,7 +303,7 @@ fn extended_together(server: &RedisServer) -> Vec<String> {
 }
 
 /// The other locks of the request are extended, and their holders told so.
-#[tokio::test]
+#[test]
 async fn an_extension_that_fails_among_others_is_an_error_of_its_own() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
@@ -337,7 +337,7 @@ async fn an_extension_that_fails_among_others_is_an_error_of_its_own() {
 }
 
 /// Whoever seems to listen, and has not asked for three leases, is not there any more.
-#[tokio::test]
+#[test]
 async fn a_waiter_is_passed_over_once_three_leases_are_over_since_it_has_asked() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
@@ -368,7 +368,7 @@ async fn a_waiter_is_passed_over_once_three_leases_are_over_since_it_has_asked()
 }
 
 /// Also for a holder without numbers: whoever breaks the lock would pass it on to that one again.
-#[tokio::test]
+#[test]
 async fn whoever_wins_a_server_back_leaves_its_queue() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];

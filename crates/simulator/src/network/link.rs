@@ -17,8 +17,8 @@ use quorlock::node::{
     Secret, Verb,
 };
 use quorlock::runtime::{BoxFuture, Moment};
-use quorlock::{Carries, Drift, Untimely};
-use quorlock_protocol::Patience;
+use quorlock::{Carries, Drift, Settings, Untimely};
+use quorlock_protocol::{Patience, pause_to_connect};
 
 use super::{ConnId, Down, LinkId, Up};
 use crate::Dialect;
@@ -26,13 +26,6 @@ use crate::nodes::{Asked, AskedVerb, Served};
 use crate::planted::Planted;
 use crate::setup::node_name;
 use crate::world::{Event, World};
-
-const CONNECT_LIMIT: Duration = Duration::from_secs(1);
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(400);
-const LIMITS_UNTIL_RECONNECT: u32 = 4;
-const LEAST_UNTIL_RECONNECT: Duration = Duration::from_millis(500);
-const LONGEST_LIMIT_SHARE: u32 = 10;
 
 /// The connection of one locker to one node, while it lasts and when it is gone.
 pub(crate) struct Link {
@@ -120,7 +113,7 @@ impl Link {
                 waiting: VecDeque::new(),
                 overdue: 0,
                 replied: Moment::default(),
-                patience: Patience::new(limit, world.setup.ttl / LONGEST_LIMIT_SHARE),
+                patience: Patience::within(world.setup.ttl, limit),
                 parked: VecDeque::new(),
                 closing: false,
                 listener: None,
@@ -166,8 +159,9 @@ impl Link {
         if !matches!(state.phase, Phase::Down(_)) {
             state.phase = Phase::Connecting;
         }
-        state.alarm = now.after(CONNECT_LIMIT);
-        self.look_by(&mut state, CONNECT_LIMIT);
+        let limit = Settings::default().connect_limit;
+        state.alarm = now.after(limit);
+        self.look_by(&mut state, limit);
     }
 
     /// Has the world look at this after a while.
@@ -453,7 +447,7 @@ impl Link {
         if failures == 0 {
             return Duration::from_micros(1);
         }
-        let longest = FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(8)).min(LONGEST_PAUSE);
+        let longest = pause_to_connect(failures);
         let half = longest.as_nanos() as u64 / 2;
         Duration::from_nanos(half + self.world.state().chance(half))
     }
@@ -481,7 +475,7 @@ impl Link {
                 _ => {}
             }
             let (limit, replied) = (state.patience.limit(), state.replied);
-            let patience = (limit * LIMITS_UNTIL_RECONNECT).max(LEAST_UNTIL_RECONNECT);
+            let patience = state.patience.until_reconnect();
             // A node that answers steadily is not silent.
             let silent_since = |waiting: &Waiting| waiting.since.max(replied);
             let before = state.overdue;

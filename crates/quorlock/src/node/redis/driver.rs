@@ -5,6 +5,8 @@ use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock_protocol::{LONGEST_PAUSE, pause_to_connect};
+
 use super::address::Address;
 use super::connect::{Connected, Demands, Predecessor, connect};
 use super::link::Link;
@@ -12,12 +14,8 @@ use super::session::Session;
 use crate::node::{Failure, FailureKind, NodeContext};
 use crate::runtime::{Moment, random_u64};
 
-/// The pause after the first failed attempt to connect; it doubles with each further one.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Calls that come before the first greeting wait for it no longer than this.
 const FIRST_CALLS_WAIT: Duration = Duration::from_millis(50);
-/// A server that returns is found again within this and the time to connect.
-const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
 /// What was said of a server that cannot be used is not said again before this.
 const QUIET: Duration = Duration::from_secs(60);
@@ -185,7 +183,7 @@ async fn attempt(
 }
 
 fn pause(failures: u32, random: u64) -> Duration {
-    let longest = FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(8)).min(LONGEST_PAUSE);
+    let longest = pause_to_connect(failures);
     // Between half and the whole, so that many clients do not come back as one.
     longest / 2 + (longest / 2).mul_f64((random >> 11) as f64 / (1u64 << 53) as f64)
 }

@@ -33,9 +33,6 @@ use quorlock_protocol::{Patience, Window};
 /// More calls than this do not wait for one server. New locks wait before they make a call.
 const BACKLOG: usize = 1 << 20;
 
-/// A server's time limit follows what it takes to answer, up to this share of the TTL.
-const LONGEST_LIMIT_SHARE: u32 = 10;
-
 /// A call waits for others on its way no longer than this share of the clock window.
 const WINDOW_SHARE: u32 = 4;
 
@@ -157,7 +154,7 @@ impl Link {
                 overdue: 0,
                 together: 0,
                 replied: Moment::default(),
-                patience: Patience::new(settings.node_limit, settings.ttl / LONGEST_LIMIT_SHARE),
+                patience: Patience::within(settings.ttl, settings.node_limit),
                 window: Window::new(options.clock_ahead / WINDOW_SHARE),
                 parked: VecDeque::new(),
                 session: None,

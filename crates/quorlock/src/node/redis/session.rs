@@ -6,7 +6,6 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::task::yield_now;
 
@@ -27,9 +26,6 @@ use crate::runtime::{BoxFuture, Moment, Runtime, wall_us};
 const READ_BYTES: usize = 64 * 1_024;
 /// So often it reads before others of the same thread have their turn, however much there is to read.
 const READS_AT_ONCE: usize = 4;
-/// A server that is silent for so many time limits is connected to anew.
-const LIMITS_UNTIL_RECONNECT: u32 = 4;
-const LEAST_UNTIL_RECONNECT: Duration = Duration::from_millis(500);
 
 /// Reads replies, writes what has gathered, and watches the clock, until the connection ends.
 pub(super) struct Session {
@@ -411,7 +407,7 @@ impl Session {
                 continue;
             }
             let limit = state.patience.limit();
-            let patience = (limit * LIMITS_UNTIL_RECONNECT).max(LEAST_UNTIL_RECONNECT);
+            let patience = state.patience.until_reconnect();
             let Some(oldest) = state.waiting.front() else {
                 state.timed = false;
                 state.shrink();
