@@ -197,7 +197,7 @@ impl Builder {
         )?;
         self.nodes.extend(node::open_with(&self.urls, &context)?);
         let wanted = Wanted { node_limit: self.node_limit, drift: self.drift };
-        Ok(Opening::new(self.nodes, quorum, context, wanted))
+        Opening::new(self.nodes, quorum, context, wanted)
     }
 
     /// What is done to the nodes apart from locking: looking them over, marking new ones, changing their set.

@@ -17,6 +17,7 @@ use crate::line::Lines;
 use crate::locker::Locker;
 use crate::node::{Capabilities, Failure, FailureKind, Grant, Inbox, Node, NodeContext, Secrets};
 use crate::non_voting::WarnedNodes;
+use crate::settings::Settings;
 use crate::waiters::Waiters;
 use crate::watchdog::Watchdog;
 use quorlock_protocol::{Drift, Quorum};
@@ -67,12 +68,14 @@ impl Opening {
         quorum: Quorum,
         context: NodeContext,
         wanted: Wanted,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let inbox = Arc::new(EarlyInbox::default());
         let opening = Self { nodes: nodes.into(), quorum, context, wanted, inbox };
+        // What is known to be wrong by now need not wait for the nodes.
+        opening.fitted()?;
         let inbox: Weak<dyn Inbox> = Arc::<EarlyInbox>::downgrade(&opening.inbox);
         opening.listen(&inbox);
-        opening
+        Ok(opening)
     }
 
     pub(crate) fn connect_limit(&self) -> Duration {
@@ -151,15 +154,21 @@ impl Opening {
         Err(Error::no_quorum("can be used", have, self.quorum, NodeAnswers(failures)))
     }
 
-    /// Makes the settings fit what the nodes say that they can do, and the locker out of both.
-    pub(crate) async fn finish(mut self) -> Result<Locker, Error> {
+    /// The settings as they fit what the nodes say that they can do, and that.
+    fn fitted(&self) -> Result<(Settings, Vec<Capabilities>), Error> {
         let needs: Vec<_> = self.nodes.iter().map(|node| node.capabilities()).collect();
         self.check_alone(&needs)?;
-        let NodeContext { mut settings, runtime, client, members, .. } = self.context.clone();
+        let mut settings = self.context.settings.clone();
         settings.fit(&needs, self.wanted.node_limit);
         settings.drift = self.wanted.drift.unwrap_or(settings.drift);
         settings.check()?;
+        Ok((settings, needs))
+    }
 
+    /// Makes the locker.
+    pub(crate) async fn finish(mut self) -> Result<Locker, Error> {
+        let (settings, needs) = self.fitted()?;
+        let NodeContext { runtime, client, members, .. } = self.context.clone();
         let by_wall_clock = needs.iter().any(|needs| needs.by_wall_clock);
         let clock = Arc::new(LeaseClock::new(&runtime, by_wall_clock));
         let core = Arc::new_cyclic(|this| Core {

@@ -6,8 +6,9 @@ use quorlock_protocol::Drift;
 
 /// What a node can do, and what it asks of its clients.
 ///
-/// Read once the node is [ready](super::Node::ready): some of it may be known only then. Of a node that is not
-/// ready it says what is known by then, and the most careful where nothing is.
+/// Read once the node is [ready](super::Node::ready): some of it may be known only then. A node that is not ready says what
+/// is known by then, and asks for no more than it will. One that becomes ready later, and cannot do what the locker
+/// needs, says so as [unfit](super::FailureKind::Unfit).
 ///
 /// ```
 /// use std::time::Duration;
