@@ -19,7 +19,7 @@ pub enum Verb {
 
 macro_rules! lua {
     ($name:literal) => {
-        include_str!(concat!("../../../crates/quorlock/src/node/redis/lua/", $name, ".lua"))
+        include_str!(concat!("../../../crates/quorlock/src/node/redis/dialect/lua/", $name, ".lua"))
     };
 }
 
