@@ -29,6 +29,10 @@ fn tickets(server: &RedisServer, name: &str) -> i64 {
     }
 }
 
+fn is_held(server: &RedisServer, name: &str) -> bool {
+    server.command(&["EXISTS", name]) == Reply::Int(1)
+}
+
 fn is_empty(server: &RedisServer) -> bool {
     server.kept() == 0
 }
@@ -39,6 +43,10 @@ async fn a_release_wakes_the_next_one_of_another_process() {
         let servers = servers(count);
         let (holder, other) = (locker(urls(&servers)).await, locker(urls(&servers)).await);
         let guard = holder.lock("woken").await.expect("free");
+        for server in &servers {
+            // Where the holder comes second, for that it was connected later, the waiter takes no place.
+            eventually_async("held", async || is_held(server, "woken")).await;
+        }
         let waiter = tokio::spawn(other.lock("woken").into_future());
         for server in &servers {
             eventually_async("queued", async || tickets(server, "woken") == 1).await;
