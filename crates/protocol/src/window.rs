@@ -30,6 +30,18 @@ impl Window {
     const REMEMBERED: Duration = Duration::from_secs(10);
     /// What is added to it at a time.
     const STEP: usize = 16;
+    /// So many extensions go out in one command at the most: others wait for it meanwhile.
+    pub const TOGETHER: usize = 64;
+    /// So many of them keep a node busy for no longer than any other call does.
+    pub const AS_ONE: usize = 8;
+    /// A call waits for others on its way no longer than this share of the clock window.
+    const SHARE: u32 = 4;
+
+    /// That of a node whose clock may be ahead by so much when it looks at a call.
+    #[must_use]
+    pub fn of_clock(ahead: Duration) -> Self {
+        Self::new(ahead / Self::SHARE)
+    }
 
     /// A wide one.
     #[must_use]
@@ -48,6 +60,13 @@ impl Window {
     #[must_use]
     pub const fn calls(&self) -> usize {
         self.calls
+    }
+
+    /// Whether one more may be sent, of `waiting` that are on their way. So many of those are `together` with another,
+    /// in one command.
+    #[must_use]
+    pub const fn has_room(&self, waiting: usize, together: usize) -> bool {
+        waiting.saturating_sub(together) + together / Self::AS_ONE < self.calls
     }
 
     /// A reply came at `now` to what was sent at `sent`.
@@ -116,6 +135,16 @@ mod tests {
         }
         assert_eq!((widest[4], widest[8]), (Window::LEAST, Window::LEAST));
         assert_eq!(widest[28], Window::MOST);
+    }
+
+    #[test]
+    fn extensions_that_go_out_together_take_less_room() {
+        let window = Window::new(TARGET);
+        assert!(window.has_room(511, 0) && !window.has_room(512, 0));
+        assert!(window.has_room(4_000, 3_990) && window.has_room(512, 8));
+        assert!(!window.has_room(519, 8) && !window.has_room(4_000, 3_900));
+        let ahead = TARGET * 4;
+        assert_eq!(Window::of_clock(ahead), window);
     }
 
     #[test]

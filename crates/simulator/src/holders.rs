@@ -1,5 +1,6 @@
 //! Who believes to hold which lock, and until when.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use quorlock::Guard;
@@ -11,6 +12,9 @@ use crate::world::World;
 #[derive(Default)]
 pub(crate) struct Holders {
     held: Vec<Held>,
+    /// Those that are some of many, and when those of each process are looked at again: not with every step.
+    crowd: Vec<Held>,
+    looks_at: BTreeMap<usize, u64>,
     next_window: u32,
     next_holding: u32,
     /// How many windows were opened.
@@ -25,22 +29,27 @@ struct Held {
     until: u64,
 }
 
+/// From one look at the crowd of a process to the next.
+const LOOK: u64 = 20_000_000;
+
 /// A lock that somebody was told to hold.
 pub(crate) struct NewWindow {
     pub(crate) process: usize,
-    pub(crate) name: u8,
+    pub(crate) name: u16,
     /// That of the guard which its owner had before, if it had one.
     pub(crate) holding: Option<u32>,
     pub(crate) heeds: bool,
     /// Whether it is extended without end, for the TTL of all, and shared with nobody.
     pub(crate) renewed: bool,
     pub(crate) fence: Option<u64>,
+    /// Whether it is one of many.
+    pub(crate) crowd: bool,
 }
 
 impl World {
     /// Notes that somebody holds a lock from now on. Returns the window, and what it is a part of.
     pub(crate) fn opened(&self, guard: &Arc<Guard>, new: &NewWindow) -> (u32, u32) {
-        let NewWindow { process, name, holding, heeds, renewed, fence } = *new;
+        let NewWindow { process, name, holding, heeds, renewed, fence, crowd } = *new;
         let now = || self.state().now_of(process);
         let until = self.valid_until(process, guard).unwrap_or_else(now);
         let mut holders = self.holders.lock().expect("no panic in between");
@@ -52,7 +61,8 @@ impl World {
             holders.next_holding
         });
         let guard = Arc::downgrade(guard);
-        holders.held.push(Held { window, process, guard, until });
+        let among = if crowd { &mut holders.crowd } else { &mut holders.held };
+        among.push(Held { window, process, guard, until });
         drop(holders);
         let opened =
             Opened { window, process: process as u8, name, holding, until, fence, heeds, renewed };
@@ -71,7 +81,7 @@ impl World {
     pub(crate) fn observe(&self, process: usize) {
         let mut holders = self.holders.lock().expect("no panic in between");
         let mut changes = Vec::new();
-        holders.held.retain_mut(|held| {
+        let mut look = |held: &mut Held, same: u64| {
             if held.process != process {
                 return true;
             }
@@ -82,13 +92,22 @@ impl World {
                 return held.until > self.state().now;
             };
             let until = self.valid_until(process, &guard).unwrap_or_else(|| held.until.min(now()));
-            // The rounding of clocks is no change.
-            if until.abs_diff(held.until) > 1_000 {
+            if until.abs_diff(held.until) > same {
                 held.until = until;
                 changes.push(What::Until { window: held.window, until });
             }
             true
-        });
+        };
+        // The rounding of clocks is no change.
+        holders.held.retain_mut(|held| look(held, 1_000));
+        if !holders.crowd.is_empty() {
+            let now = self.state().now;
+            if holders.looks_at.get(&process).is_none_or(|at| *at <= now) {
+                // Nor is how they run apart, of many.
+                holders.crowd.retain_mut(|held| look(held, 2_000_000));
+                holders.looks_at.insert(process, now + LOOK);
+            }
+        }
         drop(holders);
         for change in changes {
             self.note_by(process, change);
@@ -105,7 +124,8 @@ impl World {
         let mut holders = self.holders.lock().expect("no panic in between");
         let mut state = self.state();
         let now = state.now;
-        for held in holders.held.iter_mut().filter(|held| held.until > now) {
+        let Holders { held, crowd, .. } = &mut *holders;
+        for held in held.iter_mut().chain(crowd).filter(|held| held.until > now) {
             held.until = held.until.saturating_sub(by).max(now);
             state.note(now, What::Until { window: held.window, until: held.until });
         }

@@ -42,11 +42,13 @@ pub enum FaultClass {
     Poison,
     StopAll,
     RollingRestart,
+    Burst,
+    MassRenewal,
 }
 
 impl FaultClass {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Pause,
         Self::Preempt,
         Self::Suspend,
@@ -71,6 +73,8 @@ impl FaultClass {
         Self::Poison,
         Self::StopAll,
         Self::RollingRestart,
+        Self::Burst,
+        Self::MassRenewal,
     ];
 
     /// Its name on the command line.
@@ -101,6 +105,8 @@ impl FaultClass {
             Self::Poison => "poison",
             Self::StopAll => "stop-all",
             Self::RollingRestart => "rolling-restart",
+            Self::Burst => "burst",
+            Self::MassRenewal => "mass-renewal",
         }
     }
 }
@@ -230,6 +236,16 @@ pub enum FaultKind {
         /// To which process.
         process: u8,
     },
+    /// A process wants many locks at the same moment, more than may be asked for at once, and gives them back when it
+    /// is over. Wherever this is planned, servers take their time for each request.
+    Crowd {
+        /// Which.
+        process: u8,
+        /// The number of the first.
+        first: u16,
+        /// How many.
+        locks: u16,
+    },
     /// The last number of every lock there becomes one that nobody can have been given, and is put right at the
     /// end.
     Poison {
@@ -278,6 +294,10 @@ impl Plan {
             let index = random.below(setup.faults.len() as u64) as usize;
             let at = random.below(setup.horizon);
             let fault = fault(setup, setup.faults[index], at, &mut random);
+            // One crowd is enough.
+            if matches!(fault.kind, FaultKind::Crowd { .. }) && classes[index].1 > 0 {
+                continue;
+            }
             // All of it is over when the calm begins.
             let others = on_other_nodes(setup, setup.faults[index], fault);
             for mut fault in [fault].into_iter().chain(others).filter(|it| it.at < setup.horizon) {
@@ -373,9 +393,25 @@ fn fault(setup: &Setup, class: FaultClass, at: u64, random: &mut Random) -> Faul
             let loses = if setup.dialect == Dialect::Strict { u64::MAX } else { 0 };
             (FaultKind::Crash { node, loses }, random.between(ttl / 2, 2 * ttl))
         }
+        FaultClass::Burst => {
+            let locks = random.between(900, 1_000) as u16;
+            (FaultKind::Crowd { process, first: 0, locks }, ttl)
+        }
+        FaultClass::MassRenewal => {
+            let locks = random.between(900, 1_000) as u16;
+            (FaultKind::Crowd { process, first: 0, locks }, random.between(3 * ttl, 5 * ttl))
+        }
+    };
+    let at = match kind {
+        // All of it comes before the calm.
+        FaultKind::Crowd { .. } => at.min(setup.horizon.saturating_sub(2 * lasts)),
+        _ => at,
     };
     Fault { at, lasts, kind }
 }
+
+/// From one moment at which all nodes stand still, while many locks are held, to the next; and how long that lasts.
+const STALLS: (u64, u64) = (2_010 * MS, 350 * MS);
 
 /// What the same class does to the other nodes: at the same moment, or to one after the other when the one before
 /// votes again.
@@ -394,6 +430,21 @@ fn on_other_nodes(setup: &Setup, class: FaultClass, fault: Fault) -> Vec<Fault> 
                 Fault { at, kind: FaultKind::Crash { node, loses }, ..fault }
             };
             others(node).enumerate().map(one).collect()
+        }
+        // As many others are wanted when the first are given back.
+        (FaultClass::Burst, FaultKind::Crowd { process, locks, .. }) => {
+            let kind = FaultKind::Crowd { process, first: locks, locks };
+            vec![Fault { at: fault.at + fault.lasts, kind, ..fault }]
+        }
+        (FaultClass::MassRenewal, FaultKind::Crowd { .. }) => {
+            let (spacing, longest) = STALLS;
+            // The first when all of them are held.
+            let stalls = (1..).map(move |turn| turn * spacing).take_while(|at| *at < fault.lasts);
+            let one = |(at, node)| {
+                let lasts = (at ^ fault.at) % longest;
+                Fault { at: fault.at + at, lasts, kind: FaultKind::Stop { node } }
+            };
+            stalls.flat_map(|at| (0..servers).map(move |node| (at, node))).map(one).collect()
         }
         _ => Vec::new(),
     }
@@ -476,6 +527,8 @@ impl World {
                 state.crash(node.into(), loses, end);
             }
             FaultKind::Forge { process } => state.forge(process.into()),
+            // The process knows by itself.
+            FaultKind::Crowd { .. } => {}
             FaultKind::Flush { node } => {
                 state.servers[usize::from(node)].forget(Loses::Everything, now);
                 state.note(now, What::Forgot { node });

@@ -58,11 +58,15 @@ pub enum Planted {
     WinBackInQuarantine,
     /// A server that casts no vote says that the lock is another's.
     TakenInQuarantine,
+    /// A request has the time at which it was put into the client's own line, and not that of its sending.
+    StampedInLine,
+    /// What waits in the client's own line is taken for the silence of the server.
+    LineIsSilence,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::DeadlineFromReply,
         Self::GrantFromArrival,
         Self::ReleaseUnchecked,
@@ -89,6 +93,8 @@ impl Planted {
         Self::NeverWinsBack,
         Self::WinBackInQuarantine,
         Self::TakenInQuarantine,
+        Self::StampedInLine,
+        Self::LineIsSilence,
     ];
 
     /// What a margin lacks that counts how far a server may be behind twice, and not how far ahead.

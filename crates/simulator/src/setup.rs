@@ -31,8 +31,8 @@ impl Dialect {
         }
     }
 
-    /// The faults under which it promises to hold. Not those that hit all nodes, one after the other or together:
-    /// beside all others they would leave nobody a lock to lose. They are for runs of their own.
+    /// The faults under which it promises to hold. Not those that hit all nodes, one after the other or together, or
+    /// keep them busy: beside all others they would leave nobody a lock to lose. They are for runs of their own.
     #[must_use]
     pub fn allowed(self) -> Vec<FaultClass> {
         let forgetful = [
@@ -44,7 +44,12 @@ impl Dialect {
             FaultClass::ClockExcursion,
             FaultClass::AllClocks,
         ];
-        let everywhere = [FaultClass::StopAll, FaultClass::RollingRestart];
+        let everywhere = [
+            FaultClass::StopAll,
+            FaultClass::RollingRestart,
+            FaultClass::Burst,
+            FaultClass::MassRenewal,
+        ];
         let bears = |class: &FaultClass| {
             (self == Self::Strict || !forgetful.contains(class)) && !everywhere.contains(class)
         };

@@ -9,14 +9,14 @@ use crate::trace::{Entry, What, Written};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write {
     pub(crate) window: u32,
-    pub(crate) name: u8,
+    pub(crate) name: u16,
     pub(crate) sent: u64,
     pub(crate) fence: Option<u64>,
 }
 
 /// The highest fence that was seen for each lock.
 #[derive(Debug, Default)]
-pub(crate) struct Store(BTreeMap<u8, u64>);
+pub(crate) struct Store(BTreeMap<u16, u64>);
 
 impl Store {
     /// A write arrives. Whether it is late shows only when all is over: see [`mark_late`].
@@ -36,7 +36,7 @@ pub(crate) fn mark_late(entries: &mut [Entry]) {
     // When the holder of each window came. What one owner takes twice is held once.
     let mut came: BTreeMap<u32, usize> = BTreeMap::new();
     let mut holdings: BTreeMap<u32, usize> = BTreeMap::new();
-    let mut latest: BTreeMap<u8, usize> = BTreeMap::new();
+    let mut latest: BTreeMap<u16, usize> = BTreeMap::new();
     let mut forced = Forced::default();
     for (index, entry) in entries.iter_mut().enumerate() {
         let is_forced = forced.see(entry);

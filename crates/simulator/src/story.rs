@@ -61,6 +61,9 @@ fn said(what: &What) -> Option<String> {
         What::Taken { process, name, .. } => {
             format!("process {process} is told that lock {name} is taken")
         }
+        What::Failed { process, name, .. } => {
+            format!("process {process} is told that too few nodes have voted, for lock {name}")
+        }
         What::Opened(Opened { window, process, name, until, fence, .. }) => {
             let fence = fence.map(|fence| format!(", with fence {fence}")).unwrap_or_default();
             format!(
@@ -141,6 +144,9 @@ impl fmt::Display for Fault {
             }
             FaultKind::Forge { process } => {
                 write!(f, "process {process} is sent messages of grants that no node has sent")
+            }
+            FaultKind::Crowd { process, locks, .. } => {
+                write!(f, "process {process} wants {locks} locks at once")
             }
             FaultKind::Poison { node, number } => {
                 write!(f, "the numbers of node {node} become {number}")

@@ -82,14 +82,23 @@ pub enum What {
         /// By which process.
         process: u8,
         /// Which lock.
-        name: u8,
+        name: u16,
     },
     /// Somebody is told that another has the lock that he wanted.
     Taken {
         /// Which process.
         process: u8,
         /// Which lock.
-        name: u8,
+        name: u16,
+        /// Since when he wanted it.
+        since: u64,
+    },
+    /// Somebody is told that too few nodes have voted for him.
+    Failed {
+        /// Which process.
+        process: u8,
+        /// Which lock.
+        name: u16,
         /// Since when he wanted it.
         since: u64,
     },
@@ -117,14 +126,14 @@ pub enum What {
         /// Which process.
         process: u8,
         /// Which lock.
-        name: u8,
+        name: u16,
     },
     /// Whoever held it has lost it, but for what is still under way.
     Forced {
         /// Which process.
         process: u8,
         /// Which lock.
-        name: u8,
+        name: u16,
     },
     /// A write reaches the resource.
     Written(Written),
@@ -157,7 +166,7 @@ pub struct Executed {
     /// What was asked.
     pub verb: VerbKind,
     /// For which lock.
-    pub name: u8,
+    pub name: u16,
     /// With which token, as a digest.
     pub token: u64,
     /// What was answered.
@@ -217,7 +226,7 @@ pub struct Opened {
     /// The process.
     pub process: u8,
     /// Which lock.
-    pub name: u8,
+    pub name: u16,
     /// What is common to the guards of one owner.
     pub holding: u32,
     /// The end of the validity.
@@ -236,7 +245,7 @@ pub struct Written {
     /// From which window.
     pub window: u32,
     /// For which lock.
-    pub name: u8,
+    pub name: u16,
     /// When it was sent.
     pub sent: u64,
     /// With which fence.

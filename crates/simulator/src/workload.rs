@@ -19,6 +19,7 @@ use quorlock::{Error, Guard, Lock, Locker, Loss, Owner, Settings};
 
 use crate::board::Board;
 use crate::holders::NewWindow;
+use crate::nemesis::{Fault, FaultKind};
 use crate::network::{Link, SimulatedNode};
 use crate::planted::Planted;
 use crate::process::SimulatedRuntime;
@@ -32,6 +33,8 @@ use crate::world::{Event, World};
 const USERS: usize = 2;
 /// The locks; the first is wanted most.
 const NAMES: [&str; 2] = ["a", "b"];
+/// The number of the first lock that is wanted by a crowd.
+const CROWD: u16 = 1_000;
 /// How often each process asks in the calm.
 const CALM_ROUNDS: usize = 4;
 /// How long after the end of the faults.
@@ -60,7 +63,7 @@ struct Client {
     runtime: Arc<SimulatedRuntime>,
     stream: u64,
     /// The last fence of each lock, for one of the bugs.
-    fences: Arc<Mutex<BTreeMap<u8, u64>>>,
+    fences: Arc<Mutex<BTreeMap<u16, u64>>>,
 }
 
 impl Client {
@@ -83,6 +86,7 @@ impl Client {
                 busy.fetch_sub(1, Ordering::Relaxed);
             }));
         }
+        self.crowds(&locker, &busy);
         while busy.load(Ordering::Relaxed) > 0 || !self.is_quiet() {
             self.sleep(20_000_000).await;
         }
@@ -132,12 +136,67 @@ impl Client {
         }
     }
 
+    /// Those of this process that want many locks at the same moment.
+    fn crowds(&self, locker: &Locker, busy: &Arc<AtomicUsize>) {
+        let now = self.world.state().now_of(self.process);
+        for Fault { at, lasts, kind } in self.world.plan.faults.iter().copied() {
+            match kind {
+                FaultKind::Crowd { process, first, locks }
+                    if usize::from(process) == self.process && now <= at =>
+                {
+                    busy.fetch_add(usize::from(locks), Ordering::Relaxed);
+                    for name in CROWD + first..CROWD + first + locks {
+                        let (client, locker) = (self.clone(), locker.clone());
+                        let busy = Arc::clone(busy);
+                        self.runtime.spawn(Box::pin(async move {
+                            client.one_of_a_crowd(&locker, name, at, at + lasts).await;
+                            busy.fetch_sub(1, Ordering::Relaxed);
+                        }));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes a lock at a time that is the same for many, and gives it back at another.
+    async fn one_of_a_crowd(&self, locker: &Locker, name: u16, at: u64, until: u64) {
+        self.sleep_until(at).await;
+        let since = self.world.state().now_of(self.process);
+        let process = self.process;
+        match locker.try_lock(format!("c{name}")).await {
+            Ok(guard) => {
+                let guard = Arc::new(guard);
+                let (holding, fence) = (None, Some(guard.fence()));
+                let (heeds, renewed, crowd) = (true, true, true);
+                let new = NewWindow { process, name, holding, heeds, renewed, fence, crowd };
+                let (window, _) = self.world.opened(&guard, &new);
+                self.watch(&guard, window);
+                self.sleep_until(until).await;
+                self.release(guard, window).await;
+            }
+            Err(error) if is_taken(&error) => {
+                let taken = What::Taken { process: process as u8, name, since };
+                self.world.note_by(process, taken);
+            }
+            Err(_) => {
+                let failed = What::Failed { process: process as u8, name, since };
+                self.world.note_by(process, failed);
+            }
+        }
+    }
+
+    fn sleep_until(&self, at: u64) -> impl Future<Output = ()> + Send + use<> {
+        let now = self.world.state().now_of(self.process);
+        self.sleep(at.saturating_sub(now))
+    }
+
     /// Tries to take a lock, and notes it if that is said to be taken.
     async fn attempt(&self, lock: Lock, name: usize) -> Result<Guard, Error> {
         let since = self.world.state().now_of(self.process);
         let taken = lock.await;
         if taken.as_ref().is_err_and(is_taken) {
-            let (process, name) = (self.process as u8, name as u8);
+            let (process, name) = (self.process as u8, name as u16);
             self.world.note_by(self.process, What::Taken { process, name, since });
         }
         taken
@@ -188,8 +247,7 @@ impl Client {
         for step in script {
             match step {
                 Step::Until(ms) => {
-                    let now = self.world.state().now_of(self.process);
-                    self.sleep((ms * 1_000_000).saturating_sub(now)).await;
+                    self.sleep_until(ms * 1_000_000).await;
                 }
                 Step::For(ms) => self.sleep(ms * 1_000_000).await,
                 Step::Take => {
@@ -245,7 +303,7 @@ impl Client {
     fn open_shared(&self, guard: Guard, name: usize, heeds: bool) -> (Arc<Guard>, u32) {
         let guard = Arc::new(guard);
         let before = self.board().holding(&guard, |window| self.world.is_open(window));
-        let (window, holding) = self.opened(&guard, name as u8, before, heeds, false);
+        let (window, holding) = self.opened(&guard, name as u16, before, heeds, false);
         self.board().holds(&guard, (window, holding));
         if heeds {
             self.watch(&guard, window);
@@ -279,17 +337,18 @@ impl Client {
     fn opened(
         &self,
         guard: &Arc<Guard>,
-        name: u8,
+        name: u16,
         holding: Option<u32>,
         heeds: bool,
         renewed: bool,
     ) -> (u32, u32) {
         let fence = Some(self.fence(guard, name));
-        let new = NewWindow { process: self.process, name, holding, heeds, renewed, fence };
+        let (process, crowd) = (self.process, false);
+        let new = NewWindow { process, name, holding, heeds, renewed, fence, crowd };
         self.world.opened(guard, &new)
     }
 
-    fn fence(&self, guard: &Guard, name: u8) -> u64 {
+    fn fence(&self, guard: &Guard, name: u16) -> u64 {
         let fence = guard.fence();
         if self.world.planted() != Some(Planted::FenceReused) {
             return fence;
@@ -402,7 +461,7 @@ impl User {
         let lock = self.refined(name).owner(&owner);
         let Ok(first) = self.client.attempt(lock, name).await else { return };
         let first = Arc::new(first);
-        let (window, holding) = self.client.opened(&first, name as u8, None, false, false);
+        let (window, holding) = self.client.opened(&first, name as u16, None, false, false);
         if let Ok(second) = self.refined(name).owner(&owner).await {
             // It may have been lost in between, and taken anew.
             let same = (first.fence() == second.fence()).then_some(holding);
@@ -470,7 +529,7 @@ impl User {
     /// Takes the lock that is wanted least away from whoever holds it.
     async fn force(&mut self) {
         let name = NAMES.len() - 1;
-        let (process, at) = (self.client.process, name as u8);
+        let (process, at) = (self.client.process, name as u16);
         let by = process as u8;
         self.client.world.note_by(process, What::Forcing { process: by, name: at });
         if let Ok(seen) = self.locker.inspect(NAMES[name]).await {
@@ -508,7 +567,7 @@ impl User {
     ) -> (Arc<Guard>, u32) {
         let guard = Arc::new(guard);
         let heeds = self.random.percent(75);
-        let (window, _) = self.client.opened(&guard, name as u8, holding, heeds, renewed);
+        let (window, _) = self.client.opened(&guard, name as u16, holding, heeds, renewed);
         if heeds {
             self.client.watch(&guard, window);
         }
@@ -529,8 +588,8 @@ impl User {
             left -= piece;
             self.client.sleep(piece).await;
             if guard.is_held() || !careful {
-                let fence = self.client.fence(&guard, name as u8);
-                self.client.write(window, name as u8, Some(fence), &mut self.random);
+                let fence = self.client.fence(&guard, name as u16);
+                self.client.write(window, name as u16, Some(fence), &mut self.random);
             }
             if self.random.percent(10) {
                 let _ = guard.extend().await;
@@ -554,11 +613,11 @@ impl User {
 
 impl Client {
     fn wants(&self, name: usize) {
-        let what = What::Wanted { process: self.process as u8, name: name as u8 };
+        let what = What::Wanted { process: self.process as u8, name: name as u16 };
         self.world.note_by(self.process, what);
     }
 
-    fn write(&self, window: u32, name: u8, fence: Option<u64>, random: &mut Random) {
+    fn write(&self, window: u32, name: u16, fence: Option<u64>, random: &mut Random) {
         // Between the look at the guard and the first byte a process may stand still.
         self.world.instruction(self.process);
         let mut state = self.world.state();

@@ -19,7 +19,7 @@ use crate::Setup;
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::holders::Holders;
-use crate::nemesis::Plan;
+use crate::nemesis::{FaultKind, Plan};
 use crate::network::{ConnId, Down, Link, LinkId, Network};
 use crate::nodes::Server;
 use crate::planted::Planted;
@@ -30,6 +30,10 @@ use crate::trace::{Entry, Trace, What};
 
 /// More steps than this at one moment are an endless loop.
 const MOST_STEPS: u32 = 1_000_000;
+
+/// How long each request keeps a server from the next, where many are asked for at once: as many as may be on their way
+/// are served before the first of them is late.
+const SERVICE: u64 = 300_000;
 
 /// The day on which all clocks start, in nanoseconds of the time of day.
 pub(crate) const WALL_START: u64 = 1_790_000_000_000_000_000;
@@ -122,12 +126,16 @@ impl World {
     pub(crate) fn new(setup: Setup, plan: Plan) -> Arc<Self> {
         let mut random = Random::new(setup.seed, 3);
         let processes = (0..setup.clients).map(|_| Process::new(&setup, &mut random)).collect();
+        let crowded = plan.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Crowd { .. }));
         let forgets = plan.faults.iter().any(|fault| fault.kind.forgets());
         let server = |node| {
             let ppm = random.around_zero(setup.dialect.node_ppm());
             let offset = random.around_zero(setup.dialect.node_offset_ns());
             let clock = Clock::new(WALL_START.saturating_add_signed(offset), ppm);
-            Server::new(clock, random.next(), forgets, &setup, setup.first_members(node))
+            let members = setup.first_members(node);
+            let mut server = Server::new(clock, random.next(), forgets, &setup, members);
+            server.service = if crowded { SERVICE } else { 0 };
+            server
         };
         let servers = (0..setup.servers()).map(server).collect();
         let state = State {

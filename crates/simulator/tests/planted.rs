@@ -322,6 +322,33 @@ fn a_lock_that_is_called_taken_in_quarantine_is_caught_within_10_seeds() {
     is_caught(Planted::TakenInQuarantine, with(strict(10), &faults), &[Invariant::Truth]);
 }
 
+/// Many locks at once, and nothing but this: more than may be asked for at once, on nodes that take their time, and held
+/// while all nodes stand still now and then.
+#[test]
+fn a_crowd_costs_no_lock_in_6_seeds() {
+    for class in [FaultClass::Burst, FaultClass::MassRenewal] {
+        for options in [redlock(6), strict(6)] {
+            let summary = simulate(&with(options, &[class]), &|_| {});
+            assert!(summary.first.is_none(), "{:?}", summary.first.map(|first| first.story()));
+            assert!(summary.acquisitions > 6 * 900, "{}", summary.acquisitions);
+        }
+    }
+}
+
+#[test]
+fn a_request_that_is_stamped_in_the_clients_own_line_is_caught_within_2_seeds() {
+    let options = with(strict(2), &[FaultClass::Burst]);
+    is_caught(Planted::StampedInLine, options, &[Invariant::OwnLine]);
+}
+
+#[test]
+fn a_line_that_is_taken_for_the_silence_of_a_node_is_caught_within_2_seeds() {
+    for options in [redlock(2), strict(2)] {
+        let options = with(options, &[FaultClass::Burst]);
+        is_caught(Planted::LineIsSilence, options, &[Invariant::OwnLine]);
+    }
+}
+
 /// What was found is cut down to what it takes. Not always to little: what is left out changes all that follows.
 #[test]
 fn a_broken_promise_comes_with_few_faults_and_can_be_replayed() {

@@ -12,7 +12,8 @@ calm in which everybody must get the lock. The same seed gives the same run, eve
 Faults, for --faults: pause, preempt, suspend, kill, wall-jump, cut, lost-reply, split, break, delay, \
 slow-node, stop-node, crash, forge, poison; those that the redlock dialect does not promise to bear: \
 restart-empty, lose-last-second, flush, stale-replica, clock-jump, clock-excursion, all-clocks; and those that hit all \
-nodes, which are left out unless they are named: stop-all, rolling-restart. Also none.
+nodes, or keep all of them busy, which are left out unless they are named: stop-all, rolling-restart, burst, mass-renewal. \
+Also none.
 
 Scenarios, for --scenario: long-pause, restarts-empty, clock-jumps, lost-reply, three-way-split, \
 partition, slow-minority, suspended-laptop. Each is played in both dialects.

@@ -20,3 +20,4 @@ mod unpolled;
 mod wait;
 mod wait_time;
 mod watchdog;
+mod without_votes;

@@ -40,7 +40,7 @@ pub(super) fn check(trace: &Trace) -> Vec<Violation> {
 }
 
 /// Whether somebody has not asked the nodes for the lock himself.
-fn is_in_line(attempt: &[Entry], asker: u8, name: u8) -> bool {
+fn is_in_line(attempt: &[Entry], asker: u8, name: u16) -> bool {
     !attempt.iter().any(|entry| match entry.what {
         What::Executed(Executed { name: of, process, verb, .. }) => {
             let asks = matches!(verb, VerbKind::Acquire | VerbKind::Wait);
@@ -72,7 +72,7 @@ const MOST_OFF: u64 = 1_000_000_000;
 
 /// Whether somebody has a record of the lock on a node by what has happened until then: one who takes several locks
 /// holds the first before he believes in it.
-fn had_something(before: &[Entry], name: u8, since: u64) -> bool {
+fn had_something(before: &[Entry], name: u16, since: u64) -> bool {
     let mut nodes = BTreeSet::new();
     before.iter().rev().any(|entry| match entry.what {
         What::Executed(Executed { name: of, node, clock, after, .. }) if of == name => {
@@ -84,7 +84,7 @@ fn had_something(before: &[Entry], name: u8, since: u64) -> bool {
 }
 
 /// Whether it shows that somebody has a record of the lock on a node, or gets one, or is in its queue.
-fn has_something(entry: &Entry, name: u8) -> bool {
+fn has_something(entry: &Entry, name: u16) -> bool {
     let What::Executed(Executed { name: of, verb, reply, token, before, after, .. }) = entry.what
     else {
         return false;
@@ -114,7 +114,7 @@ mod tests {
         check(&Trace::of(entries)).len()
     }
 
-    fn executed(at_ms: u64, name: u8, before: u64, reply: Reply) -> Entry {
+    fn executed(at_ms: u64, name: u16, before: u64, reply: Reply) -> Entry {
         let kept = |token| Kept { token, ..Kept::default() };
         let what = What::Executed(Executed {
             request: 1,

@@ -9,7 +9,7 @@ use crate::trace::{Trace, What};
 pub(super) fn check(trace: &Trace) -> Vec<Violation> {
     let mut found = Vec::new();
     // The highest fence of each lock, and whose it is.
-    let mut highest: BTreeMap<u8, (u64, u32)> = BTreeMap::new();
+    let mut highest: BTreeMap<u16, (u64, u32)> = BTreeMap::new();
     let mut forced = Forced::default();
     for entry in trace.entries() {
         let is_forced = forced.see(entry);

@@ -32,7 +32,7 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
     }
     let mut asking: BTreeMap<u8, u64> = BTreeMap::new();
     // When nobody held the lock any more, and whether it is the one that is asked for.
-    let mut names: BTreeMap<u32, u8> = BTreeMap::new();
+    let mut names: BTreeMap<u32, u16> = BTreeMap::new();
     // The windows that are open, each with what it shares with others.
     let mut open: BTreeSet<(u32, u32)> = BTreeSet::new();
     let mut free_since: Option<u64> = None;

@@ -3,6 +3,7 @@
 mod i10_leftovers;
 mod i11_needless_loss;
 mod i12_truth;
+mod i13_own_line;
 mod i1_exclusion;
 mod i2_fences;
 mod i3_store;
@@ -44,11 +45,13 @@ pub enum Invariant {
     NeedlessLoss,
     /// An error tells the truth about who holds: a lock is called taken only if somebody has something of it.
     Truth,
+    /// While a majority answers steadily nobody fails, however many locks are wanted or held at once.
+    OwnLine,
 }
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Exclusion,
         Self::Fences,
         Self::Store,
@@ -60,6 +63,7 @@ impl Invariant {
         Self::Leftovers,
         Self::NeedlessLoss,
         Self::Truth,
+        Self::OwnLine,
     ];
 
     /// Its short name.
@@ -77,6 +81,7 @@ impl Invariant {
             Self::Leftovers => "I10 leftovers",
             Self::NeedlessLoss => "I11 needless loss",
             Self::Truth => "I12 truth",
+            Self::OwnLine => "I13 own line",
         }
     }
 }
@@ -126,6 +131,7 @@ pub fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
     found.extend(i10_leftovers::check(trace));
     found.extend(i11_needless_loss::check(setup, trace));
     found.extend(i12_truth::check(trace));
+    found.extend(i13_own_line::check(setup, trace));
     found.sort_by_key(|violation| violation.at);
     found
 }

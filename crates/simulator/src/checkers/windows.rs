@@ -38,8 +38,8 @@ const UNDER_WAY: u64 = 3_000_000_000;
 /// Which locks are being taken away, and from whom they were.
 #[derive(Default)]
 pub(crate) struct Forced {
-    by: BTreeSet<(u8, u8)>,
-    until: BTreeMap<u8, u64>,
+    by: BTreeSet<(u8, u16)>,
+    until: BTreeMap<u16, u64>,
     holdings: BTreeSet<u32>,
 }
 
@@ -64,7 +64,7 @@ impl Forced {
         false
     }
 
-    fn ends(&mut self, process: u8, name: u8, at: u64) {
+    fn ends(&mut self, process: u8, name: u16, at: u64) {
         if self.by.remove(&(process, name)) {
             self.until.insert(name, at + UNDER_WAY);
         }

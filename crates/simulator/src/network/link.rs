@@ -2,7 +2,8 @@
 //!
 //! It does what the link to a Redis server does: one ordered connection, calls that are answered with
 //! a failure when it breaks, releases that are owed and sent again, word of an interruption after each
-//! reconnection, and a time limit after which a round does not wait for a call any longer.
+//! reconnection, a time limit after which a round does not wait for a call any longer, and a line for what the server
+//! cannot take yet.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -18,7 +19,7 @@ use quorlock::node::{
 };
 use quorlock::runtime::{BoxFuture, Moment};
 use quorlock::{Carries, Drift, Settings, Untimely};
-use quorlock_protocol::{Patience, pause_to_connect};
+use quorlock_protocol::{Patience, Window, pause_to_connect};
 
 use super::{ConnId, Down, LinkId, Up};
 use crate::Dialect;
@@ -52,8 +53,13 @@ struct LinkState {
     failures: u32,
     /// When to give up connecting, or to try again.
     alarm: Moment,
+    /// What the server cannot take yet, and whether it was sent once before.
+    backlog: VecDeque<(Call, bool)>,
     waiting: VecDeque<Waiting>,
     overdue: usize,
+    /// So many of `waiting` went out in the command of another.
+    together: usize,
+    window: Window,
     /// When the last reply came.
     replied: Moment,
     patience: Patience,
@@ -78,7 +84,11 @@ struct Waiting {
     call: Call,
     number: u32,
     since: Moment,
+    /// The time of day that the server was told.
+    wall_us: u64,
     again: bool,
+    /// In the command of another.
+    together: bool,
 }
 
 /// The handle that a locker has. With it the connection ends.
@@ -110,8 +120,11 @@ impl Link {
                 greeted: Moment::default(),
                 failures: 0,
                 alarm: Moment::MAX,
+                backlog: VecDeque::new(),
                 waiting: VecDeque::new(),
                 overdue: 0,
+                together: 0,
+                window: Window::of_clock(Duration::from_micros(Dialect::WINDOW_US.1)),
                 replied: Moment::default(),
                 patience: Patience::within(world.setup.ttl, limit),
                 parked: VecDeque::new(),
@@ -195,7 +208,10 @@ impl Link {
             Phase::Down(why) => Some(why.clone()),
         };
         match why {
-            None => self.send(&mut state, call, since, false),
+            None if state.overdue > 0 || state.backlog.is_empty() && state.has_room() => {
+                self.send(&mut state, call, since, false);
+            }
+            None => state.backlog.push_back((call, false)),
             Some(why) if owed && !state.closing => {
                 let lateness = call.lateness();
                 state.parked.push_back((call, false));
@@ -211,7 +227,61 @@ impl Link {
 
     fn send(&self, state: &mut LinkState, call: Call, since: Moment, again: bool) {
         let asked = Asked::of(&call.request(), &self.set);
-        self.send_as(state, asked, Waiting { call, number: 0, since, again });
+        self.send_alone(state, call, asked, since, again);
+    }
+
+    fn send_alone(
+        &self,
+        state: &mut LinkState,
+        call: Call,
+        asked: Asked,
+        since: Moment,
+        again: bool,
+    ) {
+        let (number, wall_us, together) = (0, asked.wall_us, false);
+        self.send_as(state, asked, Waiting { call, number, since, wall_us, again, together });
+    }
+
+    /// Sends what the server can take by now of what waits for that. It is told the time of day at which it is sent, and
+    /// extensions go out together.
+    fn fill(&self) {
+        let moot = {
+            let mut state = self.state();
+            if state.backlog.is_empty() || !state.has_room() {
+                return;
+            }
+            let (since, wall_us) = (self.now(), self.world.wall_us(self.process));
+            let behind = state.patience.limit();
+            let (mut moot, mut extensions) = (Vec::new(), 0);
+            while let Some((call, _)) = state.backlog.front() {
+                let request = call.request();
+                let extends = matches!(request.verb, Verb::Extend { .. });
+                let together = extends && (1..Window::TOGETHER).contains(&extensions);
+                let is_moot = since.since(request.sent) > behind && call.is_moot();
+                if !together && !state.has_room() {
+                    break;
+                }
+                let Some((call, again)) = state.backlog.pop_front() else { break };
+                if is_moot {
+                    moot.push(call);
+                    continue;
+                }
+                extensions = if together { extensions + 1 } else { usize::from(extends) };
+                state.together += usize::from(together);
+                let mut asked = Asked::of(&call.request(), &self.set);
+                if !self.planted(Planted::StampedInLine)
+                    && !matches!(asked.verb, AskedVerb::Mark(_))
+                {
+                    asked.wall_us = wall_us;
+                }
+                let (number, wall_us) = (0, asked.wall_us);
+                let waiting = Waiting { call, number, since, wall_us, again, together };
+                self.send_as(&mut state, asked, waiting);
+            }
+            moot
+        };
+        let why = failure(FailureKind::Unreachable, "is so far behind that it was not asked");
+        moot.into_iter().for_each(|call| call.answer(Answer::Failed(why.clone())));
     }
 
     fn send_as(&self, state: &mut LinkState, mut asked: Asked, mut waiting: Waiting) {
@@ -235,7 +305,7 @@ impl Link {
         }
         let mut world = self.world.state();
         let at = world.now_of(self.process);
-        waiting.number = world.request(conn, at, asked);
+        waiting.number = world.request(conn, at, asked, waiting.together);
         drop(world);
         let since = waiting.since;
         state.waiting.push_back(waiting);
@@ -252,6 +322,7 @@ impl Link {
                 self.take_in(message);
             }
         }
+        self.fill();
         self.watch_the_clock();
     }
 
@@ -286,7 +357,9 @@ impl Link {
                     let (now, waiting) = (self.now(), state.waiting.pop_front());
                     if let Some(waiting) = &waiting {
                         state.replied = now;
+                        state.together -= usize::from(waiting.together);
                         state.patience.answered(now.since(waiting.since), now);
+                        state.window.answered(waiting.since, now);
                     }
                     waiting
                 };
@@ -297,8 +370,8 @@ impl Link {
                     }
                     _ => false,
                 };
-                let Waiting { call, again, .. } = waiting;
-                let answer = self.read(&call, served);
+                let Waiting { call, again, wall_us, .. } = waiting;
+                let answer = self.read(&call, wall_us, served);
                 self.plant_before_answer(&call, &answer);
                 // The first sending may have run before its connection broke: that nothing is there
                 // any more is what it was for.
@@ -315,7 +388,7 @@ impl Link {
     }
 
     /// What a reply means by the clock of this client.
-    fn read(&self, call: &Call, served: Served) -> Answer {
+    fn read(&self, call: &Call, sent_us: u64, served: Served) -> Answer {
         let server_us = match served {
             Served::Answer(Answer::Seen(seen)) if self.planted(Planted::TakenInQuarantine) => {
                 return Answer::Seen(Box::new(seen.quarantined(None)));
@@ -339,7 +412,7 @@ impl Link {
             }
             Served::Clock(server_us) | Served::Unchecked(server_us) => server_us,
         };
-        let (sent_us, now_us) = (call.request().wall_us, self.world.wall_us(self.process));
+        let now_us = self.world.wall_us(self.process);
         let late = if self.planted(Planted::LateTakenForClock) {
             (sent_us..=now_us).contains(&server_us)
         } else {
@@ -377,6 +450,7 @@ impl Link {
             state.greeted = now;
             state.alarm = Moment::MAX;
             state.failures = 0;
+            state.window = state.window.anew();
             let parked = std::mem::take(&mut state.parked);
             let (owed, moot): (Vec<_>, Vec<_>) =
                 parked.into_iter().partition(|(call, _)| call.request().is_owed(now));
@@ -402,7 +476,7 @@ impl Link {
 
     fn down(&self, why: &Failure) {
         let now = self.now();
-        let (waiting, parked, wakers) = {
+        let (waiting, parked, backlog, wakers) = {
             let mut state = self.state();
             if let Some(conn) = state.conn.take() {
                 let mut world = self.world.state();
@@ -414,13 +488,15 @@ impl Link {
                 }
             }
             state.phase = Phase::Down(why.clone());
-            state.overdue = 0;
+            (state.overdue, state.together) = (0, 0);
             let pause = self.pause(state.failures);
             state.failures += 1;
             state.alarm = now.after(pause);
             self.look_by(&mut state, pause);
             let waiting = std::mem::take(&mut state.waiting);
-            (waiting, std::mem::take(&mut state.parked), std::mem::take(&mut state.wakers))
+            let LinkState { parked, backlog, wakers, .. } = &mut *state;
+            let (parked, backlog) = (std::mem::take(parked), std::mem::take(backlog));
+            (waiting, parked, backlog, std::mem::take(wakers))
         };
         wakers.into_iter().for_each(Waker::wake);
         let lost = failure(FailureKind::Broken, "the connection broke before the answer came");
@@ -432,6 +508,15 @@ impl Link {
                 keep.push_back((call, again));
             } else {
                 call.answer(Answer::Failed(lost.clone()));
+            }
+        }
+        // Those were not sent over this one.
+        for (call, again) in backlog {
+            if call.request().is_owed(now) {
+                call.lateness().tell(why.clone());
+                keep.push_back((call, again));
+            } else {
+                call.answer(Answer::Failed(why.clone()));
             }
         }
         let mut state = self.state();
@@ -477,7 +562,10 @@ impl Link {
             let (limit, replied) = (state.patience.limit(), state.replied);
             let patience = state.patience.until_reconnect();
             // A node that answers steadily is not silent.
-            let silent_since = |waiting: &Waiting| waiting.since.max(replied);
+            let in_line = self.planted(Planted::LineIsSilence);
+            let silent_since = |waiting: &Waiting| {
+                if in_line { waiting.call.request().sent } else { waiting.since.max(replied) }
+            };
             let before = state.overdue;
             while state
                 .waiting
@@ -492,6 +580,7 @@ impl Link {
                 drop(state);
                 let why = failure(FailureKind::Silent, "has not answered in time");
                 late.into_iter().for_each(|lateness| lateness.tell(why.clone()));
+                self.clear_backlog(now);
                 continue;
             }
             let mut next = state.alarm;
@@ -517,6 +606,24 @@ impl Link {
         }
     }
 
+    /// The server is silent: nothing but releases is sent to it.
+    fn clear_backlog(&self, now: Moment) {
+        let unsent: Vec<_> = {
+            let mut state = self.state();
+            let backlog = std::mem::take(&mut state.backlog).into_iter();
+            let (owed, unsent): (Vec<_>, Vec<_>) =
+                backlog.partition(|(call, _)| call.request().is_owed(now));
+            let wall_us = self.world.wall_us(self.process);
+            for (call, again) in owed {
+                let asked = Asked { wall_us, ..Asked::of(&call.request(), &self.set) };
+                self.send_alone(&mut state, call, asked, now, again);
+            }
+            unsent
+        };
+        let why = failure(FailureKind::Unreachable, "has not answered for a while");
+        unsent.into_iter().for_each(|(call, _)| call.answer(Answer::Failed(why.clone())));
+    }
+
     fn end(&self, state: &mut LinkState) {
         let mut world = self.world.state();
         if let Some(conn) = state.conn.take() {
@@ -528,14 +635,23 @@ impl Link {
 
     /// The process is dead: nothing is sent any more, and nobody hears of it.
     pub(crate) fn die(&self) {
-        let (waiting, parked) = {
+        let (waiting, parked, backlog) = {
             let mut state = self.state();
             state.closing = true;
             self.end(&mut state);
-            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.parked))
+            let LinkState { waiting, parked, backlog, .. } = &mut *state;
+            (std::mem::take(waiting), std::mem::take(parked), std::mem::take(backlog))
         };
         drop(waiting);
         drop(parked);
+        drop(backlog);
+    }
+}
+
+impl LinkState {
+    /// Whether the server can take one more soon.
+    fn has_room(&self) -> bool {
+        self.window.has_room(self.waiting.len(), self.together)
     }
 }
 

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use quorlock::node::{ClientId, Grant, Secret};
+use quorlock_protocol::Window;
 
 use crate::nodes::{Asked, Execution, Served, digest_of, number_of, reply};
 use crate::random::Random;
@@ -52,6 +53,8 @@ pub(crate) struct Conn {
     listener: Option<ClientId>,
     /// Which start of the server has greeted it.
     run_id: u64,
+    /// When a server that is busy looks at it again.
+    looks_at: u64,
 }
 
 /// What a client sends.
@@ -68,6 +71,8 @@ pub(crate) enum Up {
         number: u32,
         sent: u64,
         asked: Asked,
+        /// Whether it lies in the command of the one before it.
+        together: bool,
     },
     Fin,
 }
@@ -169,6 +174,7 @@ impl State {
             server_open: false,
             listener: None,
             run_id: 0,
+            looks_at: 0,
         };
         self.network.conns.insert(id, conn);
         // A round trip of its own comes before anything is said.
@@ -178,18 +184,22 @@ impl State {
     }
 
     /// Sends a request at a time, and returns its number.
-    fn request(&mut self, conn: ConnId, at: u64, asked: Asked) -> u32 {
+    fn request(&mut self, conn: ConnId, at: u64, asked: Asked, together: bool) -> u32 {
         let number = self.network.next_request;
         self.network.next_request += 1;
-        self.send_up(conn, at, Up::Request { number, sent: at, asked });
+        self.send_up(conn, at, Up::Request { number, sent: at, asked, together });
         number
     }
 
     fn send_up(&mut self, id: ConnId, at: u64, message: Up) {
         let Some(conn) = self.network.conns.get_mut(&id) else { return };
         let slow = self.servers[conn.node].slow;
-        let delay = self.network.paths[conn.process][conn.node].delay();
-        let arrives = (at + delay + slow).max(conn.up_last);
+        let arrives = if matches!(message, Up::Request { together: true, .. }) {
+            conn.up_last
+        } else {
+            let delay = self.network.paths[conn.process][conn.node].delay();
+            (at + delay + slow).max(conn.up_last)
+        };
         conn.up_last = arrives;
         conn.up.push_back((arrives, message));
         self.at(arrives, Event::Up(id));
@@ -219,12 +229,26 @@ impl State {
             if held || conn.up.front().is_none_or(|(arrives, _)| *arrives > now) {
                 return;
             }
+            let server = &mut self.servers[node];
+            if server.service > 0
+                && let Some((_, Up::Request { together, .. })) = conn.up.front()
+            {
+                if now < server.busy_until {
+                    let busy_until = server.busy_until;
+                    if std::mem::replace(&mut conn.looks_at, busy_until) != busy_until {
+                        self.at(busy_until, Event::Up(id));
+                    }
+                    return;
+                }
+                let share = if *together { Window::AS_ONE as u64 } else { 1 };
+                server.busy_until = now + server.service / share;
+            }
             let Some((_, message)) = conn.up.pop_front() else { return };
             let open = conn.server_open;
             match message {
                 Up::Hello { .. } if !self.servers[node].up => self.send_down(id, Down::Refused),
                 Up::Hello { client, before, set } => self.greet(id, client, before, &set),
-                Up::Request { number, sent, asked } if open => {
+                Up::Request { number, sent, asked, .. } if open => {
                     self.serve(id, number, sent, &asked);
                 }
                 Up::Request { .. } => self.send_down(id, Down::Reset),

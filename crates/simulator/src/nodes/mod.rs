@@ -120,6 +120,10 @@ pub(crate) struct Server {
     pub(crate) stopped: u32,
     /// How much longer every request takes.
     pub(crate) slow: u64,
+    /// How long each request keeps it from the next, if there are so many that this matters.
+    pub(crate) service: u64,
+    /// It has something to do until then.
+    pub(crate) busy_until: u64,
     /// Another one after each start.
     pub(crate) run_id: u64,
     data: Data,
@@ -167,7 +171,20 @@ impl Server {
         let quiet = setup.quarantine();
         let (planted, up) = (setup.planted, true);
         let sound = ByName::new();
-        Self { clock, up, stopped: 0, slow: 0, run_id, data, history, planted, quiet, sound }
+        Self {
+            clock,
+            up,
+            stopped: 0,
+            slow: 0,
+            service: 0,
+            busy_until: 0,
+            run_id,
+            data,
+            history,
+            planted,
+            quiet,
+            sound,
+        }
     }
 
     /// Does what is asked at a true time, over a connection to one start of it.
@@ -312,8 +329,13 @@ pub(crate) fn digest_of(token: Option<&Token>) -> u64 {
 }
 
 /// The locks by the numbers that traces have for them.
-pub(crate) fn number_of(name: &[u8]) -> u8 {
-    name.first().copied().unwrap_or_default().wrapping_sub(b'a')
+pub(crate) fn number_of(name: &[u8]) -> u16 {
+    let first = name.first().copied().unwrap_or_default();
+    match std::str::from_utf8(name.get(1..).unwrap_or_default()).map(str::parse::<u16>) {
+        // One of a crowd.
+        Ok(Ok(number)) if first == b'c' => number,
+        _ => first.wrapping_sub(b'a').into(),
+    }
 }
 
 /// Names in the order of their bytes, so that nothing depends on chance.

@@ -33,9 +33,6 @@ use quorlock_protocol::{Patience, Window};
 /// More calls than this do not wait for one server. New locks wait before they make a call.
 const BACKLOG: usize = 1 << 20;
 
-/// A call waits for others on its way no longer than this share of the clock window.
-const WINDOW_SHARE: u32 = 4;
-
 /// An idle connection keeps room for so much, whatever has gone over it.
 pub(super) const KEPT_BYTES: usize = 16 * 1_024;
 pub(super) const KEPT_CALLS: usize = 128;
@@ -155,7 +152,7 @@ impl Link {
                 together: 0,
                 replied: Moment::default(),
                 patience: Patience::within(settings.ttl, settings.node_limit),
-                window: Window::new(options.clock_ahead / WINDOW_SHARE),
+                window: Window::of_clock(options.clock_ahead),
                 parked: VecDeque::new(),
                 session: None,
                 woken: false,

@@ -23,11 +23,7 @@ use crate::name::Name;
 use crate::node::{Call, Lateness, Request, Verb};
 use crate::runtime::Moment;
 use crate::token::Token;
-
-/// So many extensions go out in one command at the most: others wait for it meanwhile.
-pub(super) const TOGETHER: usize = 64;
-/// So many of them keep a server busy for no longer than any other call does.
-const AS_ONE: usize = 8;
+use quorlock_protocol::Window;
 
 /// A call whose reply has not come.
 #[derive(Debug)]
@@ -102,8 +98,7 @@ impl State {
 
     /// Whether the server can take one more soon.
     pub(super) fn has_room(&self) -> bool {
-        let alone = self.waiting.len().saturating_sub(self.together);
-        alone + self.together / AS_ONE < self.window.calls()
+        self.window.has_room(self.waiting.len(), self.together)
     }
 
     /// Makes the commands of calls that wait, as many as the server can take soon. Returns those that nobody
@@ -141,7 +136,7 @@ impl State {
         is_moot: impl Fn(&Unsent) -> bool,
     ) -> Vec<Call> {
         let (mut together, mut notes, mut moot) = (vec![first], Vec::new(), Vec::new());
-        while together.len() + notes.len() < TOGETHER {
+        while together.len() + notes.len() < Window::TOGETHER {
             let to = match self.backlog.front().map(|next| (next.kind, next)) {
                 Some((UnsentKind::Extension, next)) if is_moot(next) => &mut moot,
                 Some((UnsentKind::Extension, _)) => &mut together,
