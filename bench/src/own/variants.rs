@@ -28,7 +28,9 @@ pub const VARIANTS: &[Variant] = &[
     Variant {
         name: "quorlock-redlock",
         home: Home::Servers,
-        set_up: |builder| builder.redis(RedisOptions::default().dialect(Dialect::Redlock)).fences(false),
+        set_up: |builder| {
+            builder.redis(RedisOptions::default().dialect(Dialect::Redlock)).fences(false)
+        },
     },
     Variant {
         name: "quorlock-fenced",

@@ -104,7 +104,9 @@ mod tests {
         let servers = servers(3);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let urls = servers.iter().map(RedisServer::url);
-        let connect = Locker::builder().redis(quorlock::RedisOptions::default().dialect(Dialect::Redlock)).nodes(urls);
+        let connect = Locker::builder()
+            .redis(quorlock::RedisOptions::default().dialect(Dialect::Redlock))
+            .nodes(urls);
         let mut locker = None;
         let scripts = Scripts::watch(&servers[0], || {
             locker = Some(runtime.block_on(connect.connect())?);

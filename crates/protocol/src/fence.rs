@@ -88,7 +88,7 @@ impl Proposal {
     }
 
     /// The last fence of the block for this proposal on a node that has given out `last`. `None` if it would
-    /// not be one that [can grow](NUMBERS_END): the node has to refuse.
+    /// not be one that [can grow](FENCES_END): the node has to refuse.
     #[must_use]
     pub const fn after(self, last: u64) -> Option<u64> {
         let first = if last >= self.least { last.saturating_add(1) } else { self.least };
