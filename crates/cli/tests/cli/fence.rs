@@ -1,5 +1,6 @@
 //! The number of a holder, which grows with every one.
 
+use quorlock_testkit::test;
 use serde_json::Value;
 
 use crate::nodes::{Nodes, Record, quorlock};

@@ -1,5 +1,7 @@
 //! `release --force`: a lock is taken away from its holder.
 
+use quorlock_testkit::test;
+
 use crate::nodes::{Nodes, quorlock};
 use crate::process::{Running, outcome};
 use crate::terminal::Terminal;

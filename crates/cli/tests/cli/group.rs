@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader};
 
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, test};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::nodes::Nodes;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, test};
 use rustix::process::Signal;
 
 use crate::nodes::Nodes;

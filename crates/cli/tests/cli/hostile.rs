@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use quorlock_testkit::{Conversation, HostileServer, Reply, eventually};
+use quorlock_testkit::{Conversation, HostileServer, Reply, eventually, test};
 use rustix::process::Signal;
 
 use crate::nodes::{Nodes, quorlock};

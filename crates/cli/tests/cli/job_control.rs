@@ -1,6 +1,6 @@
 //! At a terminal: who reads, who is interrupted, who is stopped.
 
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, test};
 
 use crate::nodes::Nodes;
 use crate::process::is_alive;

@@ -1,5 +1,6 @@
 //! `quorlock list`, as it is read by people and programs.
 
+use quorlock_testkit::test;
 use serde_json::Value;
 
 use crate::nodes::{Nodes, quorlock};

@@ -1,6 +1,6 @@
 //! Who holds a lock, as others may know it.
 
-use quorlock_testkit::{Reply, eventually};
+use quorlock_testkit::{Reply, eventually, test};
 use serde_json::Value;
 
 use crate::nodes::{Nodes, quorlock};

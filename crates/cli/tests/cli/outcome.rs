@@ -1,5 +1,6 @@
 //! How a run ends: the command's own way.
 
+use quorlock_testkit::test;
 use std::fs;
 use std::io::Write;
 use std::process::Stdio;

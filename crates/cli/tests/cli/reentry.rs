@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, test};
 
 use crate::nodes::Nodes;
 use crate::process::{Running, outcome};

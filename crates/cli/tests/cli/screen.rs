@@ -1,6 +1,6 @@
 //! What a terminal shows: the waiting, and colours. And what a file or a pipe is spared.
 
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, test};
 use serde_json::Value;
 
 use crate::nodes::{Nodes, quorlock};

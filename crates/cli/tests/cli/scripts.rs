@@ -1,5 +1,6 @@
 //! `acquire`, `extend` and `release`, as scripts use them.
 
+use quorlock_testkit::test;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;

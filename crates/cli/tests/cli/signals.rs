@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, test};
 use rustix::process::Signal;
 
 use crate::nodes::Nodes;

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, test};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::nodes::{Nodes, quorlock};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, test};
 
 use crate::nodes::{Nodes, quorlock};
 use crate::process::{Outcome, Running, outcome};

@@ -118,9 +118,8 @@ fn waiting_for_nodes_that_die_gives_69() {
         |nodes| nodes.take("x"),
         |nodes| assert_eq!(outcome(nodes.quorlock("acquire").arg("x")).code, Some(0)),
     ];
-    let check = |take: fn(&Nodes), end: fn(&RedisServer)| {
-        let nodes = Nodes::start(3);
-        take(&nodes);
+    let check = |nodes: &Nodes, take: fn(&Nodes), end: fn(&RedisServer)| {
+        take(nodes);
         let args = ["-w", "2", "-E", "9", "x", "--", "echo", "out"];
         let run = Running::start(nodes.quorlock("run").args(args));
         nodes.wait_for_queue("x", 1);
@@ -133,8 +132,10 @@ fn waiting_for_nodes_that_die_gives_69() {
     };
     std::thread::scope(|scope| {
         for take in takes {
-            scope.spawn(move || check(take, RedisServer::kill));
-            scope.spawn(move || check(take, RedisServer::pause));
+            for end in [RedisServer::kill, RedisServer::pause] {
+                let nodes = Nodes::start(3);
+                scope.spawn(move || check(&nodes, take, end));
+            }
         }
     });
 }
