@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually, test};
+use quorlock_testkit::{DEADLINE, Proxy, RedisServer, Reply, eventually, skipping, test};
 
 /// Whether the process is over. One that nobody waits for stays visible as a zombie.
 fn is_gone(pid: u32) -> bool {
@@ -50,6 +50,7 @@ fn a_dropped_server_is_gone_with_its_directory() {
 
 #[test]
 fn a_test_that_panics_leaves_no_server() {
+    let _ = skipping::program("redis-server");
     let (tell, told) = mpsc::channel();
     let panicked = catch_unwind(move || {
         let server = RedisServer::start();
@@ -64,6 +65,7 @@ fn a_test_that_panics_leaves_no_server() {
 
 #[test]
 fn a_server_outlives_the_thread_that_started_it() {
+    let _ = skipping::program("redis-server");
     let starter = thread::spawn(|| {
         let this_thread = fs::read_link("/proc/thread-self").unwrap();
         (RedisServer::start(), Path::new("/proc").join(this_thread))
@@ -86,6 +88,7 @@ fn killed_with_a_server() {
 
 #[test]
 fn a_killed_process_leaves_no_server() {
+    let _ = skipping::program("redis-server");
     // A killed process cannot clean up, so its temporary files go where this one does.
     let temporary = tempfile::tempdir().unwrap();
     let mut process = Command::new(std::env::current_exe().unwrap())

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock_testkit::{
-    Client, DEADLINE, RedisServer, RedisServerBuilder, Reply, eventually, servers, test,
+    Client, DEADLINE, RedisServer, RedisServerBuilder, Reply, eventually, servers, skipping, test,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -229,6 +229,7 @@ fn takes_any_setting() {
 
 #[test]
 fn says_why_it_did_not_start() {
+    let _ = skipping::program("redis-server");
     let why = |builder: RedisServerBuilder| {
         let panic = catch_unwind(AssertUnwindSafe(|| builder.start())).unwrap_err();
         panic.downcast_ref::<String>().unwrap().clone()
