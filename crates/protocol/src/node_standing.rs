@@ -84,6 +84,22 @@ mod tests {
     }
 
     #[test]
+    fn a_holder_is_told_from_another_whether_or_not_the_ticket_stands_below() {
+        for (bits, kept) in [(0, 1), (1, 2), (126, 127), (127, 1)] {
+            let holder = NonZero::new(127 * 3 + bits);
+            for below in [false, true] {
+                let notes = Notes::new(below, holder);
+                assert_eq!((notes.is_below(), notes.holder()), (below, NonZero::new(kept)));
+                let without = notes.without_holder();
+                assert_eq!((without.is_below(), without.holder()), (below, None));
+                let below = notes.below();
+                assert_eq!((below.is_below(), below.holder()), (true, NonZero::new(kept)));
+            }
+        }
+        assert_eq!(Notes::new(true, None).holder(), None);
+    }
+
+    #[test]
     fn a_record_is_never_thought_to_end_too_early() {
         for (nanos, micros) in
             [(0, 0), (1, 1), (1_000, 1), (1_001, 2), (u64::MAX >> 7, 144_115_188_075_856)]

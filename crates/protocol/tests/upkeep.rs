@@ -254,6 +254,26 @@ fn a_look_in_the_moment_of_telling_says_when_to_look_again() {
     assert_eq!(look(at(28)), Duty::Wait { until: at(30) });
 }
 
+/// An extension that failed is tried again after a twelfth of the TTL, and sooner where little time is left: until
+/// the holder is told of the end, and from then on until the end itself.
+#[test]
+fn one_that_failed_is_tried_again_the_sooner_the_less_is_left() {
+    let second = Duration::from_secs(1);
+    let drift = Drift { base: Duration::ZERO, per_mille: 0 };
+    let terms = Terms { ttl: 24 * second, drift, margin: Duration::ZERO };
+    let begun = Moment::from_nanos(1_000_000_000_000);
+    let at = |seconds: u32| begun.after(second * seconds);
+    let upkeep = Upkeep::renewing(&terms, ms(10), 4 * second);
+    let after = |tried: Moment| {
+        let duty = upkeep.duty(&mut Lease::new(at(24)), tried, false, tried);
+        let Duty::Wait { until } = duty else { panic!("{duty:?}") };
+        until.since(tried)
+    };
+    assert_eq!(after(at(8)), 2 * second, "a twelfth of the TTL");
+    assert_eq!(after(at(16)), second, "a quarter of what is left until it is told");
+    assert_eq!(after(at(20)), second, "a quarter of what is left until the end");
+}
+
 /// Leases that began at the same moment are extended at moments of their own, and none of them later than alone.
 #[test]
 fn leases_that_began_together_are_extended_apart() {

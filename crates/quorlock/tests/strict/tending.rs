@@ -270,6 +270,23 @@ async fn a_server_that_has_thrown_keys_away_while_its_set_forms_counts_as_emptie
     eventually("it has forgotten", async || marker(server) != before).await;
 }
 
+/// A server that a change of the set has closed stays closed for good: without its marker it would count as empty, and
+/// could be taken back into the set that was replaced.
+#[test]
+async fn a_closed_server_that_has_thrown_keys_away_stays_closed() {
+    let world = World::with(Dialect::Strict, |it| it.maxmemory(BYTES, "noeviction")).await;
+    let locker = world.client().await;
+    world.all_reached_by(&locker).await;
+    let server = &world.servers[1];
+    let closed = marker(server).expect("it votes").replacen("formed ", "closed ", 1);
+    server.command(&["SET", ":quorlock:set", &closed]);
+    throw_keys_away(server).await;
+    connect_anew(server);
+    let counted = || text(server, SWEEP).is_some_and(|sweep| sweep.split(' ').nth(2) != Some("0"));
+    eventually("it is noticed", async || counted()).await;
+    assert_eq!(marker(server), Some(closed));
+}
+
 /// All clients together take one step a second, by the server's clock, to the microsecond.
 #[test]
 async fn a_step_is_taken_by_a_clock_that_is_right_and_the_next_is_due_a_second_later() {
