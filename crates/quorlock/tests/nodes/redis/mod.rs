@@ -3,6 +3,7 @@
 mod connect;
 mod dial;
 mod driver;
+mod earlier_records;
 mod extending;
 mod forged_grants;
 mod hostile;

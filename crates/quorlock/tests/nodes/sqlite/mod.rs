@@ -3,6 +3,7 @@
 mod boot;
 mod busy;
 mod connect;
+mod earlier_records;
 mod identity;
 mod place;
 mod processes;
