@@ -47,7 +47,7 @@ pub enum ExtendOutcome {
 
 impl Extend {
     /// An extension whose first byte left after `sent`, of a lease that is valid until
-    /// `old_deadline` and stands on `backing`: those have given their word that they have the record for as long.
+    /// `old_deadline` and stands on `backing`: those have confirmed that they have the record for as long.
     /// None at all if nothing is known of the lease.
     #[must_use]
     pub fn new(

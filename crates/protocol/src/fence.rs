@@ -99,7 +99,7 @@ impl Proposal {
     /// The same with so small a block that its end is no further than a second ahead of the time of day, if it
     /// can be: at least one fence.
     ///
-    /// Whoever takes a lock again and again, faster than the clock counts the fences of its blocks, would
+    /// A client that takes a lock again and again, faster than the clock counts the fences of its blocks, would
     /// otherwise get ahead of it without end. One fence for each is slower than the clock: nobody takes a lock
     /// and gives it back within a microsecond.
     #[must_use]

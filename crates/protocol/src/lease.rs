@@ -130,7 +130,7 @@ impl Lease {
 
     /// What is left until `lead` before the deadline, for a holder that needs so long to stop its
     /// work. `None` if nothing is: the lease counts as lost from then on, and is not extended any
-    /// more, since its holder was told.
+    /// more, since its holder was notified.
     pub fn notice(&mut self, lead: Duration, now: Moment) -> Option<Duration> {
         let left = self.valid_until.before(lead).since(now);
         if left.is_zero() && !matches!(self.state, LeaseState::Lost(_)) {
@@ -142,7 +142,7 @@ impl Lease {
         }
     }
 
-    /// What a holder that was told of its loss has left to stop its work in; zero if others may
+    /// What a holder that was notified of its loss has left to stop its work in; zero if others may
     /// have the lock already.
     #[must_use]
     pub const fn grace(&self, now: Moment) -> Duration {

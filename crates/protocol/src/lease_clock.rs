@@ -28,7 +28,7 @@ pub struct LeaseClock {
 }
 
 impl LeaseClock {
-    /// Changes between the clocks up to this are not told from the time that it takes to read both.
+    /// Changes between the clocks up to this are not distinguished from the time that it takes to read both.
     pub const GRAIN: Duration = Duration::from_micros(50);
 
     /// The clock begins with the boot time. The time of day is in nanoseconds since 1970.

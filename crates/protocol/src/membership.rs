@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Every shortcut through this picture lets two sets vote at once: forming by a majority, or without the
-//! quarantine, which outlasts every write that is still under way; and taking a node back by the word of
+//! quarantine, which outlasts every write that is still under way; and taking a node back by the votes of
 //! fewer than a quorum. The model in `crates/model` finds each of them.
 
 use crate::{NodeSet, Quorum};

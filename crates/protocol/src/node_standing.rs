@@ -1,4 +1,4 @@
-//! How a candidate stands on one node.
+//! How a waiter stands on one node.
 
 use core::num::NonZero;
 

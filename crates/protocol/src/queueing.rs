@@ -20,47 +20,47 @@ pub fn ticket_kept(ttl: Duration) -> Duration {
     ttl.saturating_mul(TICKET_TTLS).max(TICKET_LEAST)
 }
 
-/// Whoever has a part of the nodes, and has offered it in vain, offers it again after this part of a TTL,
+/// A waiter that has a part of the nodes, and has offered it in vain, offers it again after this part of a TTL,
 /// then after twice as long and so on: a ticket that stands before ours may have come later than the offer.
 const FIRST_OFFER: u32 = 64;
 /// But not less often than this.
 const LAST_OFFER: u32 = 4;
 
-/// One candidate's standing on all nodes, from its first ticket to a majority.
+/// One waiter's standing on all nodes, from its first ticket to a majority.
 ///
 /// ```text
-///   ask all ──▶ each node: granted │ queued, at number n, free at T │ silent
+///   ask all ──▶ each node: granted │ queued, at ticket n, free at T │ silent
 ///      ▲             │
 ///      │             ├─ a majority granted ───────────────▶ Won, if it lasts long enough
-///      │             ├─ numbers differ ─▶ ask those below with the highest: all sort alike
+///      │             ├─ tickets differ ─▶ ask those below with the highest: all sort alike
 ///      │             ├─ a minority granted ─▶ if one other has a majority: give it back
-///      │             │                        otherwise yield it to whoever stands before us there,
+///      │             │                        otherwise yield it to waiters before us there,
 ///      │             │                        now and then again while nothing comes of it
-///      │             └─ otherwise rest: until word of a grant, or T
+///      │             └─ otherwise rest: until a grant message, or T
 ///      └──────────────────────────────────────┘
 /// ```
 ///
 /// # Why a grant counts
 ///
-/// A node passes the record on at a moment of its own choosing, which the candidate does not know.
-/// But it does so after it has seen some request of the candidate, and it says which: `sent`. The
+/// A node passes the record on at a moment of its own choosing, which the waiter does not know.
+/// But it does so after it has seen some request of the waiter, and it says which: `sent`. The
 /// record lasts for a whole TTL from the grant, so it lasts at least until `sent` + TTL. A lock is
 /// won with a majority of such records, and ends with the first of them: at every moment of its
-/// validity a majority of the nodes names this candidate and nobody else.
+/// validity a majority of the nodes names this waiter and no other.
 ///
 /// From the moment a record is offered to others (*yielded*) it does not count, until the node has
 /// answered that very request. A later one may overtake it, over another connection or where a server has forgotten
 /// its scripts, and what that keeps the offer gives away. So nothing is won while an offer is open. If
 /// its answer does not come in time, or is lost, the token is given back on all nodes.
 ///
-/// # Whoever waits behind a holder keeps no node from it
+/// # A waiter behind a holder keeps no node from it
 ///
-/// A node that comes back is free, and goes to whoever asks first. While one other holds the lock on a
-/// majority of the nodes, such a record is of no use to a candidate: it gets the lock from that majority,
+/// A node that comes back is free, and goes to the first that asks. While one other holds the lock on a
+/// majority of the nodes, such a record is of no use to a waiter: it gets the lock from that majority,
 /// passed on or at the end of its records. But the holder needs it, to lose another node later. So it is given
 /// back at once, for the holder's next extension.
 ///
-/// A release may run late, or twice. So what is given back is the *token*, on all nodes: the candidate goes on with
+/// A release may run late, or twice. So what is given back is the *token*, on all nodes: the waiter goes on with
 /// another one, at the same place in their queues.
 #[derive(Debug, Clone)]
 pub struct Queueing {
@@ -94,7 +94,7 @@ struct Grant {
     since: Moment,
     /// The highest fence that the node gave us with its record.
     fence: u64,
-    /// When its record was last offered to others: word of grants from before that is void.
+    /// When its record was last offered to others: grant messages from before that are void.
     yielded_at: Moment,
     /// So many offers it has not answered yet.
     open: u16,
@@ -103,14 +103,14 @@ struct Grant {
     void_before: Moment,
 }
 
-/// What a node answered to a candidate in its queue.
+/// What a node answered to a waiter in its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePlace {
     /// Where its ticket stands there.
     pub ticket_no: u64,
     /// When the record there ends, unless it is renewed; `None` for never.
     pub free_at: Option<Moment>,
-    /// Whether the node will send word of a grant.
+    /// Whether the node will send a grant message.
     pub will_notify: bool,
     /// Who has the record, by some digest; `None` if that is not known.
     pub holder: Option<NonZero<u32>>,
@@ -131,7 +131,7 @@ pub enum Step {
     Ask {
         /// Which.
         nodes: NodeSet,
-        /// Whether to give up what they have granted to whoever stands before us.
+        /// Whether to give up what they have granted to waiters before us.
         yielding: bool,
     },
     /// Another holds the lock on a majority, and some nodes have granted it to us; or nobody knows what has
@@ -139,16 +139,16 @@ pub enum Step {
     GiveBack,
     /// Answers are still to come.
     Pending,
-    /// Ask all nodes then, unless word of a grant comes before.
+    /// Ask all nodes then, unless a grant message comes before.
     Until(Moment),
-    /// So many nodes will not send word that waiting for it is no use: ask all again after a while.
+    /// So many nodes will not send a grant message that waiting for it is no use: ask all again after a while.
     Poll,
     /// So few nodes can be asked that nothing is to be had: ask all again after a while.
     Unreachable,
 }
 
 impl Queueing {
-    /// A candidate that has asked nobody yet.
+    /// A waiter that has asked no node yet.
     #[must_use]
     pub fn new(quorum: Quorum) -> Self {
         Self {
@@ -251,7 +251,7 @@ impl Queueing {
             return false;
         }
         grant.void_before = sent.after(Duration::from_nanos(1));
-        // Whoever had it there has let go of it, and so of the others.
+        // The holder there has let go of it, and so of the others.
         if let Some(NodeStanding::Queued { notes: gone, .. }) = self.nodes.get(node).copied() {
             for stand in &mut self.nodes {
                 if let NodeStanding::Queued { notes, .. } = stand
@@ -276,7 +276,7 @@ impl Queueing {
                 }
             }
         }
-        // Word of a grant that has seen this request has overtaken the answer to it.
+        // A grant message that has seen this request has overtaken the answer to it.
         if self.grant(node).is_some_and(|grant| grant.since >= sent) {
             return;
         }
@@ -334,7 +334,7 @@ impl Queueing {
         }
     }
 
-    /// The number on which the nodes have agreed, once any of them has given one.
+    /// The ticket number on which the nodes have agreed, once any of them has given one.
     #[must_use]
     pub const fn ticket_no(&self) -> Option<u64> {
         if self.ticket_no == 0 { None } else { Some(self.ticket_no) }
@@ -472,7 +472,7 @@ impl Queueing {
         self.those(|stand| stand == NodeStanding::Granted)
     }
 
-    /// The nodes where our ticket has a lower number than elsewhere.
+    /// The nodes where our ticket number is lower than elsewhere.
     fn below(&self) -> NodeSet {
         self.those(|stand| matches!(stand, NodeStanding::Queued { notes, .. } if notes.is_below()))
     }
@@ -488,7 +488,7 @@ impl Queueing {
     }
 }
 
-/// Those of a candidate on so many nodes.
+/// Those of a waiter on so many nodes.
 fn grants(grants: &mut Option<Box<Grants>>, nodes: usize) -> &mut Grants {
     grants.get_or_insert_with(|| {
         let never = Moment::default();

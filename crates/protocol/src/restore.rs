@@ -2,7 +2,7 @@
 
 use crate::{NodeSet, Quorum};
 
-/// What an extension may do on a node that has no record of its lock, each with the last number of the
+/// What an extension may do on a node that has no record of its lock, each with the last fence of the
 /// holder: the node stands at that or above then.
 ///
 /// A holder keeps its lock while a majority of the nodes has its record at every moment. Each node may be
@@ -21,18 +21,18 @@ pub enum Restore {
 
 impl Restore {
     /// What is allowed on `node` to the holder of a lease that stands on `backing` and has not ended, with `last` as
-    /// its last number. A node that was not heard when the lock was won is won back as well. If it was
+    /// its last fence. A node that was not heard when the lock was won is won back as well. If it was
     /// [taken away](crate::Extend) there, a node of `backing` knows of it too.
     ///
     /// # Why no other can have been there in between
     ///
     /// The extension counts only if a majority has answered it before the present lease ends, and until then
-    /// `backing`, which is a majority, keeps everybody else out. So whoever had the record of a node that is won
-    /// back had not the lock, or had it before this holder. After the answer, the records that this holder's
+    /// `backing`, which is a majority, keeps all others out. So a client that had the record of a node that is won
+    /// back did not have the lock, or had it before this holder. After the answer, the records that this holder's
     /// new lease stands on keep everybody else out until that ends, as those of any acquisition do.
     ///
-    /// The number there may be above this holder's: of somebody who tried in vain. It stays, so that whoever comes
-    /// next has a higher one than both.
+    /// The fence there may be above this holder's: of a client that tried in vain. It stays, so that the next
+    /// holder has a higher one than both.
     #[must_use]
     pub const fn on(node: usize, backing: NodeSet, quorum: Quorum, last: u64) -> Self {
         if backing.len() < quorum.enough() {

@@ -19,9 +19,9 @@ pub enum Vote {
     Unknown,
 }
 
-/// The votes of one round, at most one word per node.
+/// The votes of one round, at most one per node.
 ///
-/// A node's first definite word stands. Only [`Vote::Silent`] may be followed by another.
+/// A node's first definite vote stands. Only [`Vote::Silent`] may be followed by another.
 #[derive(Debug, Clone, Copy)]
 pub struct Tally {
     quorum: Quorum,

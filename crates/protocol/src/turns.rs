@@ -1,9 +1,9 @@
 //! How often a record may change hands inside of one process.
 
-/// The turns that holders of one process may take on one record, without a word to the nodes.
+/// The turns that holders of one process may take on one record, without asking the nodes.
 ///
 /// They are reserved with the acquisition: a lock with fences takes as many fences
-/// from the nodes at once, and the holder of turn *n* has the *n*-th of them. Whoever takes the lock
+/// from the nodes at once, and the holder of turn *n* has the *n*-th of them. A holder that takes the lock
 /// from the nodes later has a higher one than all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turns {

@@ -1,4 +1,4 @@
-//! When a lease is extended, and when its holder is told that it ends.
+//! When a lease is extended, and when its holder is notified that it ends.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{Lease, LeaseState, LossReason, Moment, Terms};
 /// Towards the end attempts come closer together, each after a quarter of what is left: nodes that answer
 /// again shortly before it are asked in time.
 ///
-/// Every look says when the next one is due, so that whoever calls needs one timer and remembers
+/// Every look says when the next one is due, so that the caller needs one timer and remembers
 /// nothing but the moment of the last attempt. A look that comes early changes nothing, and one that
 /// comes late finds what was due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum Duty {
         /// When to look again.
         until: Moment,
     },
-    /// It is lost, and whoever waits for that has to be told.
+    /// It is lost, and those who listen for that have to be notified.
     Over(LossReason),
 }
 
@@ -60,7 +60,7 @@ impl Upkeep {
     /// Extends a lease on these terms while a round may take as long as `round`, and tells of its
     /// loss by `lead` before the end.
     ///
-    /// A lead so long that the holder would be told before the first extension brings the
+    /// A lead so long that the holder would be notified before the first extension brings the
     /// extensions forward.
     #[must_use]
     pub fn renewing(terms: &Terms, round: Duration, lead: Duration) -> Self {
@@ -87,7 +87,7 @@ impl Upkeep {
     /// What is to be done at `now` about a lease that was last tried to be extended at `tried`, which
     /// is the beginning of the clock if that never was.
     ///
-    /// `has_listener` says whether anybody waits to be told of the loss. If nobody does, the lease is
+    /// `has_listener` says whether anybody waits to be notified of the loss. If not, the lease is
     /// extended up to its very end, and not lost before it.
     #[must_use]
     pub fn duty(&self, lease: &mut Lease, tried: Moment, has_listener: bool, now: Moment) -> Duty {

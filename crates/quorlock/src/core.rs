@@ -69,7 +69,7 @@ impl Core {
         self.lots.fetch_add(1, Ordering::Relaxed).reverse_bits()
     }
 
-    /// The time that leases are counted by. It is not what the nodes are told.
+    /// The time that leases are counted by. It is not what is sent to the nodes.
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, told apart by what a caller can do about it.
+//! What can go wrong, distinguished by what a caller can do about it.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub enum Error {
         name: Name,
         /// The holder, if a majority of the nodes names the same one.
         holder: Option<Holder>,
-        /// How long its record lasts unless it is renewed, if the nodes told.
+        /// How long its record lasts unless it is renewed, if the nodes said so.
         remaining: Option<Duration>,
         /// What the holder says of itself, if it does. Anybody who can write to a node can have put
         /// it there.

@@ -1,4 +1,4 @@
-//! The check at the resource: a value that refuses whoever held the lock earlier.
+//! The check at the resource: a value that refuses earlier holders of the lock.
 //!
 //! ```text
 //!   A holds the lock: 33 ───── paused ─────────────────────────── write(33): Stale
@@ -8,7 +8,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// A value of this process that remembers the highest [number](crate::Guard::fence) it was written
+/// A value of this process that remembers the highest [fence](crate::Guard::fence) it was written
 /// with, and refuses a lower one.
 ///
 /// For what a lock protects inside of a program: the state of a server that several holders write to
@@ -77,15 +77,15 @@ impl<T> Fence<T> {
         Self::starting_at(0, value)
     }
 
-    /// A value that was written with this number before, and refuses lower ones.
+    /// A value that was written with this fence before, and refuses lower ones.
     pub const fn starting_at(highest: u64, value: T) -> Self {
         Self { behind: RwLock::new(Behind { highest, value }) }
     }
 
-    /// Lets the holder with this number write, unless one with a higher number came before it. Blocks
-    /// while somebody else reads or writes.
+    /// Lets the holder with this fence write, unless one with a higher fence came before it. Blocks
+    /// while another thread reads or writes.
     ///
-    /// The number counts as seen, whether anything is written or not. The same number may come again.
+    /// The fence counts as seen, whether anything is written or not. The same fence may come again.
     ///
     /// The guard cannot be sent to another thread: do not hold it over an `.await`. A write that has
     /// to wait is done in a thread of its own.
@@ -104,7 +104,7 @@ impl<T> Fence<T> {
         Ok(FenceWrite(behind))
     }
 
-    /// Refuses all lower numbers from now on, and writes nothing. For a holder that wants to read first.
+    /// Refuses all lower fences from now on, and writes nothing. For a holder that wants to read first.
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
@@ -115,7 +115,7 @@ impl<T> Fence<T> {
         self.write(number).map(drop)
     }
 
-    /// Reads the value, for which nobody needs a number. Blocks while somebody writes.
+    /// Reads the value, which needs no fence. Blocks while another thread writes.
     ///
     /// # Panics
     /// As [`write`](Self::write).
@@ -124,7 +124,7 @@ impl<T> Fence<T> {
         FenceRead(self.behind.read().expect(HALF_WRITTEN))
     }
 
-    /// The highest number that was seen; zero if there was none.
+    /// The highest fence that was seen; zero if there was none.
     ///
     /// # Panics
     /// As [`write`](Self::write).
@@ -136,10 +136,10 @@ impl<T> Fence<T> {
 
 const HALF_WRITTEN: &str = "an earlier write to this value panicked half-way";
 
-/// A late write: the lock has had a later holder, who was here before.
+/// A late write: the lock has had a later holder, which was here before.
 ///
-/// Whoever sees this has lost its lock and did not notice. Stop, and take the lock again to do the
-/// work anew; to try again with the same number is of no use.
+/// A holder that gets this has lost its lock and did not notice. Stop, and take the lock again to do the
+/// work anew; to try again with the same fence is of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the write with the number {number} came too late: a later holder of the lock was here with \
@@ -147,9 +147,9 @@ const HALF_WRITTEN: &str = "an earlier write to this value panicked half-way";
 )]
 #[non_exhaustive]
 pub struct Stale {
-    /// The number of the write.
+    /// The fence of the write.
     pub number: u64,
-    /// The highest number that was seen before.
+    /// The highest fence that was seen before.
     pub highest: u64,
 }
 
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!((*fence.read(), fence.highest()), ("old", 2));
     }
 
-    /// If the check and the write were two steps, a lower number would sometimes come after a higher.
+    /// If the check and the write were two steps, a lower fence would sometimes come after a higher.
     #[test]
     fn nobody_comes_between_the_check_and_the_write() {
         const THREADS: u64 = 4;

@@ -1,11 +1,11 @@
 //! How many new locks are asked for at once.
 //!
-//! Whoever wants one of ten thousand names at the same moment waits here, and not in the lines of the nodes: a round
+//! A caller that wants one of ten thousand names at once waits here, and not in the lines of the nodes: a round
 //! is stamped when it begins, and what it wins counts from then. Extensions and releases do not pass here, so that
 //! locks which are held come before those that are wanted.
 //!
-//! A round that is decided begins the next one by itself. Whoever waits here need not be polled for it: a future that
-//! nobody looks at for a while keeps nobody else out.
+//! A round that is decided begins the next one by itself. A waiter here need not be polled for it: a future that
+//! is not polled for a while keeps no other out.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,7 +29,7 @@ pub(crate) struct Gate(Mutex<State>);
 struct State {
     room: usize,
     waiting: VecDeque<Arc<Admission>>,
-    /// Somebody is letting others in, and sees to all who can be.
+    /// A call of `leave` is letting others in, and sees to all who can be.
     busy: bool,
 }
 
@@ -77,7 +77,7 @@ impl Gate {
         let next = (state.room > 0).then(|| state.waiting.pop_front()).flatten();
         state.room -= usize::from(next.is_some());
         if next.is_none() {
-            // Under the same mutex: whoever leaves from now on sees to it.
+            // Under the same mutex: the next call of `leave` sees to it.
             state.busy = false;
             if state.waiting.is_empty() {
                 state.waiting.shrink_to(ROUNDS);
@@ -87,7 +87,7 @@ impl Gate {
     }
 }
 
-/// If somebody's waker panics, others see to those who wait.
+/// If a waker panics, other calls of `leave` see to those who wait.
 struct Busy<'a>(&'a Gate);
 
 impl Drop for Busy<'_> {

@@ -127,8 +127,8 @@ impl Guard {
         self.claim.deadline()
     }
 
-    /// What is left to stop the work in once the loss was told: until then nobody else can have the
-    /// lock. Zero if somebody may have it already.
+    /// What is left to stop the work in once the loss was notified: until then no other client can have
+    /// the lock. Zero if another may have it already.
     #[must_use]
     pub fn grace(&self) -> Duration {
         self.claim.with_lease(|lease, now| lease.grace(now))
@@ -213,7 +213,7 @@ impl Guard {
     /// there. Guards of one owner have the same, and so have those in one process that pass the lock
     /// on to each other: a store cannot tell these apart by it.
     ///
-    /// It is a secret: whoever has it, and can reach the nodes, can extend and release the lock
+    /// It is a secret: anyone who has it, and can reach the nodes, can extend and release the lock
     /// ([`Locker::resume`](crate::Locker::resume)).
     #[must_use]
     pub fn token(&self) -> TokenText {
@@ -224,7 +224,7 @@ impl Guard {
     /// nodes keep it for the rest of its TTL: in that time, [`Locker::resume`](crate::Locker::resume)
     /// goes on with it in this process or in any other.
     ///
-    /// The token is a secret: whoever has it, and can reach the nodes, can extend and release the lock.
+    /// The token is a secret: anyone who has it, and can reach the nodes, can extend and release the lock.
     /// Those of this process who wait for the lock go on waiting.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl Guard {
     /// ready as soon as a majority has let go.
     ///
     /// # Errors
-    /// - [`Error::Lost`]: it was lost before: somebody else may have held it in the meantime.
+    /// - [`Error::Lost`]: it was lost before: another client may have held it in the meantime.
     /// - [`Error::NoQuorum`]: too few nodes answered in time. Those that cannot be reached are
     ///   asked again in the background until the record has expired there by itself.
     ///

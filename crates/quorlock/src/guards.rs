@@ -13,8 +13,8 @@ use crate::loss::FirstLost;
 /// Several locks that are held, in the order of their names. From
 /// [`Locker::lock_many`](crate::Locker::lock_many).
 ///
-/// Each of them is a [`Guard`], and the bad news of a guard holds for each: read it first. Whoever
-/// needs all of them has lost them when the first is lost.
+/// Each of them is a [`Guard`], and the bad news of a guard holds for each: read it first. A caller
+/// that needs all of them has lost them when the first is lost.
 ///
 /// Dropping it releases all of them in the background. Iterating over it by value gives the guards,
 /// each on its own from then on.
@@ -68,8 +68,8 @@ impl Guards {
         self.iter().map(Guard::remaining).min().unwrap_or_default()
     }
 
-    /// What is left to stop the work in once a loss was told: until then nobody else can have any
-    /// of them. Zero if somebody may have one already.
+    /// What is left to stop the work in once a loss was notified: until then no other client can have
+    /// any of them. Zero if another may have one already.
     #[must_use]
     pub fn grace(&self) -> Duration {
         self.iter().map(Guard::grace).min().unwrap_or_default()

@@ -42,8 +42,8 @@ impl LeaseClock {
         }
     }
 
-    /// The time for a round that a lease counts from, whose first byte is about to leave: what the nodes
-    /// are told, and what the lease counts from.
+    /// The time for a round that a lease counts from, whose first byte is about to leave: what is sent
+    /// to the nodes, and what the lease counts from.
     pub(crate) fn stamp(&self) -> (Stamp, Moment) {
         let (sent, wall, now) = match &self.both {
             Some(both) => self.read_both(both),

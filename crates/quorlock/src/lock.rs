@@ -103,7 +103,7 @@ impl Lock {
         self
     }
 
-    /// Takes it for somebody who may hold it already, and then gets it at once.
+    /// Takes it for an owner that may hold it already, and then gets it at once.
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.options.owner = Some(owner.id);
         self.from_elsewhere = owner.from_elsewhere;
@@ -111,7 +111,7 @@ impl Lock {
     }
 
     /// Leaves a note on the nodes for people who ask who holds it, at most [`MAX_NOTE_BYTES`] long,
-    /// with the time of day at which it was taken. Whoever can [inspect](crate::Locker::inspect) the
+    /// with the time of day at which it was taken. Anyone who can [inspect](crate::Locker::inspect) the
     /// lock can read it: no secrets.
     ///
     /// It is kept while the lock is, and goes with it. That takes one more command for each node with

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Two callers that want the same names in different orders would wait for each other for ever, each
-//! with what the other needs. So everybody takes them in one order, that of their bytes: whoever waits
+//! with what the other needs. So every caller takes them in one order, that of their bytes: a waiter
 //! holds only names before the one it waits for, and a circle cannot close.
 
 use std::collections::BTreeSet;
@@ -117,7 +117,7 @@ impl LockMany {
         self.refine(|lock| lock.max_hold(longest))
     }
 
-    /// Takes them for somebody who may hold some of them already, and then gets those at once.
+    /// Takes them for an owner that may hold some of them already, and then gets those at once.
     ///
     /// What an owner held before is not taken in the order of all: two owners that each come with
     /// something the other wants wait for each other until a waiting time ends.

@@ -10,7 +10,7 @@ use crate::Error;
 pub const MAX_NAME_BYTES: usize = 512;
 
 /// Part of the keys that lie beside a lock on a Redis node, and so of no name: such a name would be the
-/// queue or the number of another lock, or the marker of the node.
+/// queue or the fence of another lock, or the marker of the node.
 pub(crate) const RESERVED: &[u8] = b":quorlock:";
 
 /// The name of a lock: 1 to [`MAX_NAME_BYTES`] bytes, which need not be UTF-8, without `:quorlock:`.

@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The longest note, in bytes.
 pub const MAX_NOTE_BYTES: usize = 512;
 
-/// What a holder says of itself, for people who ask: see [`Lock::note`](crate::Lock::note). Whoever
-/// can write to a node can put anything there.
+/// What a holder says of itself, for people who ask: see [`Lock::note`](crate::Lock::note). Anyone
+/// who can write to a node can put anything there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Note {
-    /// The words of the holder.
+    /// The text of the holder.
     pub text: String,
     /// Since when it holds the lock, by its own clock.
     pub since: Option<SystemTime>,

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::locker::Locker;
 use crate::token::OwnerId;
 
-/// Somebody who may take the same lock again while holding it.
+/// One who may take the same lock again while holding it.
 ///
 /// Without an owner every [`lock`](Locker::lock) stands for itself: two tasks exclude each other, and
 /// so do two calls of one task. With an owner, a lock that is held for it is given to it again at
@@ -54,7 +54,7 @@ impl Owner {
         }
     }
 
-    /// What makes another process the same owner. A secret: whoever has it, and can reach the
+    /// What makes another process the same owner. A secret: anyone who has it, and can reach the
     /// nodes, gets in where this owner is.
     #[must_use]
     pub fn id(&self) -> String {

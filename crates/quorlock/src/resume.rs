@@ -16,7 +16,7 @@ impl Locker {
     ///
     /// The nodes are asked whether it is still held, and it is extended by this locker's TTL. From
     /// then on it is extended like any other, and released with the guard; a note that it has stays.
-    /// Whoever has the token holds the lock: two processes that both go on with it do not exclude
+    /// A process that has the token holds the lock: two processes that both go on with it do not exclude
     /// each other, and count as one. The release of either is that of both. Processes that take part by
     /// the [id of the owner](crate::Owner::from_id) are counted besides.
     ///

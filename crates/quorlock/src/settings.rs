@@ -15,14 +15,14 @@ pub const MIN_TTL: Duration = Duration::from_millis(10);
 const DEFAULT_NODE_LIMIT: Duration = Duration::from_millis(200);
 /// By default a node gets this share of the TTL at the most.
 const DEFAULT_NODE_SHARE: u32 = 20;
-/// By default a holder is told of its loss this share of the TTL before the end.
+/// By default a holder is notified of its loss this share of the TTL before the end.
 const DEFAULT_LEAD_SHARE: u32 = 20;
 /// What a caller may set goes up to this share: a round has to end long before its lease does.
 const LARGEST_NODE_SHARE: u32 = 5;
 
-/// The most holders of one process in a row. Each has a number, and a new locker, which knows of none that was
+/// The most holders of one process in a row. Each has a fence, and a new locker, which knows of none that was
 /// given out yet, reserves so many with its first lock. That it takes longer than so many microseconds to be
-/// greeted by a server is what keeps numbers from getting ahead of the clock.
+/// greeted by a server is what keeps fences from getting ahead of the clock.
 pub const MAX_LOCAL_TURNS: u16 = 128;
 
 /// What a [`Builder`](crate::Builder) starts from; each field is a method there.
@@ -41,7 +41,7 @@ pub struct Settings {
     /// How far clocks may run apart during one lease. Default: what the nodes ask for. On Redis 2 ms and 1 % of the
     /// TTL, or 10 % in the `redlock` dialect.
     pub drift: Drift,
-    /// How long before the end of the validity a holder is told of its loss. Default: a twentieth
+    /// How long before the end of the validity a holder is notified of its loss. Default: a twentieth
     /// of the TTL.
     pub loss_lead: Duration,
     /// How often a lock may be extended. Default: without limit.
@@ -55,7 +55,7 @@ pub struct Settings {
     /// How many holders of one process in a row may have a lock before it is offered to others.
     /// Default: 16, and at most [`MAX_LOCAL_TURNS`].
     pub local_turns: u16,
-    /// Whether each holder has a [number](crate::Guard::fence). Default: yes.
+    /// Whether each holder has a [fence](crate::Guard::fence). Default: yes.
     pub fences: bool,
     /// What TTLs all nodes can keep, and whether some of them end records with the session of their client.
     pub(crate) ttls: TtlRange,

@@ -1,6 +1,6 @@
 //! Text of others, made fit to be shown to people.
 //!
-//! Servers, and whoever can write to them, may say anything: what would make a terminal do something,
+//! Servers, and clients that can write to them, may say anything: what would make a terminal do something,
 //! what hides or turns around the text beside it, or a megabyte of it.
 
 use std::borrow::Cow;

@@ -12,7 +12,7 @@ const MARK: &[u8] = b"ql:";
 const RANDOM_END: usize = MARK.len() + 2 * RANDOM_BYTES;
 const LONGEST: usize = RANDOM_END + 1 + 2 * OWNER_BYTES;
 
-/// 160 random bits, new for every acquisition and never shown: whoever knows a token can release
+/// 160 random bits, new for every acquisition and never shown: anyone who knows a token can release
 /// its lock.
 ///
 /// The token of an [`Owner`](crate::Owner) carries the owner's id as well, so that another process
@@ -102,7 +102,7 @@ pub struct TokenText {
 }
 
 impl TokenText {
-    /// The text, for whoever has to write it down.
+    /// The text, for a caller that has to write it down.
     #[must_use]
     pub fn as_str(&self) -> &str {
         // All of it is ASCII.

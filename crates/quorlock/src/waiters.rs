@@ -1,4 +1,4 @@
-//! Whom to tell when a node sends word of a grant.
+//! Which waiter to notify when a node sends a grant message.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
@@ -12,13 +12,13 @@ use crate::node::{Grant, Inbox};
 use crate::token::Token;
 use quorlock_protocol::{Moment, NodeSet};
 
-/// The candidates of one locker, by the id that their tickets carry.
+/// The waiters of one locker, by the id that their tickets carry.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// A candidate's place here is the lower half of its id.
+    /// A waiter's place here is the lower half of its id.
     places: Vec<Option<Weak<WaitRound>>>,
     free: Vec<u32>,
     /// The upper half: places are used again, ids are not.
@@ -28,7 +28,7 @@ struct State {
     forgotten: VecDeque<(Moment, u64)>,
 }
 
-/// A candidate that has left. A request of it that comes to a node after its release, as over a connection that
+/// A waiter that has left. A request of it that comes to a node after its release, as over a connection that
 /// could not be ended there, may yet be granted.
 #[derive(Debug)]
 pub(crate) struct Gone {
@@ -43,7 +43,7 @@ pub(crate) struct Gone {
 const MOST_GONE: usize = 1 << 16;
 
 impl Waiters {
-    /// Makes a candidate with an id of its own.
+    /// Makes a waiter with an id of its own.
     pub(crate) fn admit(&self, make: impl FnOnce(u64) -> WaitRound) -> Arc<WaitRound> {
         let mut state = locked(&self.0);
         state.serial = state.serial.wrapping_add(1);
@@ -57,14 +57,14 @@ impl Waiters {
         wait
     }
 
-    /// Another id for the candidate with this one, at the same place.
+    /// Another id for the waiter with this one, at the same place.
     pub(crate) fn new_id(&self, id: u64) -> u64 {
         let mut state = locked(&self.0);
         state.serial = state.serial.wrapping_add(1);
         u64::from(state.serial) << 32 | id & u64::from(u32::MAX)
     }
 
-    /// The candidate with this id is none any more.
+    /// The waiter with this id is none any more.
     pub(crate) fn dismiss(&self, id: u64) {
         let mut state = locked(&self.0);
         let Some(place) = state.places.get_mut(place_of(id)).and_then(Option::take) else {
@@ -79,7 +79,7 @@ impl Waiters {
         drop(place);
     }
 
-    /// A candidate has left, and given back what it had.
+    /// A waiter has left, and given back what it had.
     pub(crate) fn left(&self, gone: Gone, now: Moment) {
         let mut state = locked(&self.0);
         while let Some((until, waiter)) = state.forgotten.front().copied()
@@ -96,7 +96,7 @@ impl Waiters {
         state.gone.insert(gone.waiter, gone);
     }
 
-    /// What a candidate that has left may have been granted since.
+    /// What a waiter that has left may have been granted since.
     fn leftover(&self, waiter: u64) -> Option<(Name, Token, Duration)> {
         let state = locked(&self.0);
         let gone = state.gone.get(&waiter)?;
@@ -108,7 +108,7 @@ impl Waiters {
         state.places.len() - state.free.len()
     }
 
-    /// The candidate with exactly this id, and not another that has its place by now.
+    /// The waiter with exactly this id, and not another that has its place by now.
     fn find(&self, id: u64) -> Option<Arc<WaitRound>> {
         let wait = locked(&self.0).places.get(place_of(id))?.as_ref()?.upgrade()?;
         (wait.waiter() == id).then_some(wait)
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// A holder, and a candidate behind it.
+    /// A holder, and a waiter behind it.
     async fn standing() -> (Locker, crate::Guard, Arc<WaitRound>) {
         let node = Arc::new(ByClock(MemoryNode::new())) as Arc<dyn Node>;
         let locker = Locker::builder().with_nodes([node]).connect().await.unwrap();
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(locked(&waiters.0).gone.len(), 1);
     }
 
-    /// Late word for somebody who has gone must not be taken for another's.
+    /// A late message for a waiter that has left must not be taken for another's.
     #[tokio::test]
     async fn places_are_used_again_and_ids_are_not() {
         let node = Arc::new(MemoryNode::new()) as Arc<dyn Node>;

@@ -263,7 +263,7 @@ impl Rung {
 
     /// Rings it, with no mutex held.
     ///
-    /// What it calls may be of others: a waker, a runtime, whoever takes in the log. If that panics, the other
+    /// What it calls may be foreign code: a waker, a runtime, a subscriber of the log. If that panics, the other
     /// alarms ring all the same, and this one again after a while.
     pub(crate) fn ring(&mut self, now: Moment) {
         let (alarm, now) = (Arc::clone(&self.alarm), now.max(self.at));

@@ -1,6 +1,6 @@
 //! Having nodes forget locks whose names nobody uses again.
 //!
-//! A node keeps the last number of a lock for a day after its last use. Of names that were made up for
+//! A node keeps the last fence of a lock for a day after its last use. Of names that were made up for
 //! one occasion, such as a measurement, that is of no use to anybody.
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) async fn forget(
     Ok(NodeAnswers(answers))
 }
 
-/// Asks all nodes at once to forget a number that nobody can have been given. Returns how many did, and those
+/// Asks all nodes at once to forget a fence that no holder can have been given. Returns how many did, and those
 /// that could not be asked.
 pub(crate) async fn forget_number(
     urls: &[String],

@@ -1,4 +1,4 @@
-//! Marking nodes as new, on somebody's word.
+//! Marking nodes as new, as an operator states.
 //!
 //! In the `strict` dialect a node that was emptied casts no vote for a while, since it may have granted
 //! locks that it does not know of any more. A new node looks like one that was emptied: only people know
@@ -46,7 +46,7 @@ pub enum InitState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Somebody holds these locks on it, and maybe more.
+    /// These locks are held on it, and maybe more.
     HoldsLocks(Vec<Name>),
     /// It is marked by another start of the server: it was restarted, and may have forgotten locks.
     Restarted,

@@ -120,14 +120,14 @@ impl Locker {
         }
     }
 
-    /// Takes a lock away from whoever holds it: for people, when a holder is known to be gone or out
+    /// Takes a lock away from its holder: for people, when a holder is known to be gone or out
     /// of order.
     ///
     /// **The holder is not asked.** It learns of its loss when it next extends the lock, and may work
-    /// on until then while somebody else has it.
+    /// on until then while another holder has it.
     ///
-    /// What `seen` shows is dropped on every node, or passed on to whoever waits, as a release would.
-    /// A record that somebody else has got in the meantime is left alone. The lock may be one of
+    /// What `seen` shows is dropped on every node, or passed on to the next waiter, as a release would.
+    /// A record that another holder has got in the meantime is left alone. The lock may be one of
     /// another library. Returns what became of it on each node.
     ///
     /// # Errors

@@ -79,9 +79,9 @@ impl Admin {
 
     /// Marks the nodes as new: they vote from now on, and do not wait first until everything has ended
     /// that they may have granted and forgotten. Only Redis and Valkey nodes in the `strict` dialect
-    /// have to be told.
+    /// need this.
     ///
-    /// **Only on the word of somebody who knows** that no lock which any client still believes in was
+    /// **Only if you know for certain** that no lock which any client still believes in was
     /// ever granted by these nodes. Otherwise two may hold one lock.
     ///
     /// All of them are looked at first. A node that was restarted, that has no marker while others of the
@@ -149,11 +149,11 @@ impl Admin {
         members::change(&self.builder.urls, &self.builder.context()?, change, gone).await
     }
 
-    /// Has the nodes forget locks that are free: the last number of each, which they would keep for a
+    /// Has the nodes forget locks that are free: the last fence of each, which they would keep for a
     /// day. A lock that is held or waited for is left alone.
     ///
     /// **Only for names that nobody uses again**, such as those of a test or a measurement: a later
-    /// holder may get a number that is not above an earlier one's.
+    /// holder may get a fence that is not above an earlier one's.
     ///
     /// Returns the nodes that did not forget all of them, and why; there they go by themselves. Nodes
     /// of your own making are not asked.
@@ -177,12 +177,12 @@ impl Admin {
         forget::forget(&self.builder.urls, &self.builder.context()?, names).await
     }
 
-    /// Has the nodes forget the number of a lock, where it is one that nobody can have been given: more than a
-    /// day ahead of the time of day, so that those nodes [refuse](crate::node::FailureKind::Fence) the lock. Whoever holds
-    /// it there loses it on that node in the `strict` dialect.
+    /// Has the nodes forget the fence of a lock, where it is one that no holder can have been given: more than a
+    /// day ahead of the time of day, so that those nodes [refuse](crate::node::FailureKind::Fence) the lock. A client
+    /// that holds it there loses it on that node in the `strict` dialect.
     ///
     /// **Only once nobody holds the lock**, and if the clocks of clients were not ahead by so much when it was
-    /// last taken: holders have such numbers then, and later ones would get lower ones.
+    /// last taken: holders have such fences then, and later ones would get lower ones.
     ///
     /// Returns how many nodes have forgotten it, and which could not be asked. Nodes of your own making are
     /// not asked.

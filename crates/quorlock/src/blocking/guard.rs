@@ -54,7 +54,7 @@ impl Guard {
         self.guard.remaining()
     }
 
-    /// What is left to stop the work in once the loss was told. See [`crate::Guard::grace`].
+    /// What is left to stop the work in once the loss was notified. See [`crate::Guard::grace`].
     #[must_use]
     pub fn grace(&self) -> Duration {
         self.guard.grace()
@@ -76,7 +76,7 @@ impl Guard {
     }
 
     /// Blocks until the lock is lost, or is about to be, and says why; `None` if it is not after
-    /// `at_most`. When it is told, and what that costs, stands at [`crate::Guard::lost`].
+    /// `at_most`. When that is reported, and what it costs, stands at [`crate::Guard::lost`].
     ///
     /// # Errors
     /// [`Error::Misuse`] in async code.

@@ -56,7 +56,7 @@ impl Guards {
         self.guards.remaining()
     }
 
-    /// What is left to stop the work in once a loss was told. See [`crate::Guards::grace`].
+    /// What is left to stop the work in once a loss was notified. See [`crate::Guards::grace`].
     #[must_use]
     pub fn grace(&self) -> Duration {
         self.guards.grace()

@@ -63,7 +63,7 @@ impl Locker {
         block_on("Locker::list", self.0.list())?
     }
 
-    /// Takes a lock away from whoever holds it. See [`crate::Locker::force_release`].
+    /// Takes a lock away from its holder. See [`crate::Locker::force_release`].
     ///
     /// # Errors
     /// Those of [`crate::Locker::force_release`], and [`Error::Misuse`] in async code.

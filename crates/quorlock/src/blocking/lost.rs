@@ -26,7 +26,7 @@ pub(super) fn wait<L: Future + Unpin>(
     block_on(what, either)
 }
 
-/// Whether a guard is still there: told to those who wait for its loss when it goes.
+/// Whether a guard is still there: those who wait for its loss are notified when it goes.
 #[derive(Debug, Default)]
 pub(super) struct Presence(watch::Sender<()>);
 

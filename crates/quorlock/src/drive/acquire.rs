@@ -19,7 +19,7 @@ use quorlock_protocol::{Acquire, AcquireOutcome, Defeat, HolderFence, Moment, Pr
 /// An attempt that comes to nothing, or whose caller goes away, releases itself on all nodes at
 /// once: a request that seems lost may still run, and the release runs after it.
 ///
-/// What is won stands in front of the line at once, though the caller may look for it late, or never: whoever sits
+/// What is won stands in front of the line at once, though the caller may look for it late, or never: a seat
 /// behind waits no longer than for the end of its lease.
 #[derive(Debug)]
 pub(crate) struct AcquireRound {
@@ -54,7 +54,7 @@ pub(crate) struct Defeated {
 }
 
 impl Defeated {
-    /// What to tell whoever wanted the lock, since too few nodes have voted.
+    /// The error for the caller that wanted the lock, since too few nodes have voted.
     pub(crate) fn without_votes(self, core: &Core, name: &Name) -> Error {
         let Self { defeat, granted, answers } = self;
         let missing = core.quorum.enough().saturating_sub(granted);
@@ -85,7 +85,7 @@ impl Defeated {
         self.defeat == Defeat::Unreachable && self.granted + late >= core.quorum.enough()
     }
 
-    /// By somebody of this process.
+    /// By another caller of this process.
     pub(crate) fn taken() -> Self {
         Self { defeat: Defeat::Taken, granted: 0, answers: NodeAnswers::default() }
     }
@@ -150,7 +150,7 @@ impl AcquireRound {
         state.pending(cx)
     }
 
-    /// What the nodes have said by now, for whoever gives up.
+    /// What the nodes have said by now, for a caller that gives up.
     pub(crate) fn defeated(&self, defeat: Defeat) -> Defeated {
         let state = self.state.lock();
         let granted = state.round.tally().yes().len();

@@ -16,7 +16,7 @@ use quorlock_protocol::{Confirm, NodeSet, Vote};
 pub(crate) struct ConfirmRound {
     claim: Arc<Claim>,
     fence: u64,
-    /// The nodes that the claim's lease stands on: only their word counts. Another may have its record
+    /// The nodes that the claim's lease stands on: only their answers count. Another may have its record
     /// from an earlier request, and lose it before the lease ends.
     backing: NodeSet,
     stamp: Stamp,

@@ -1,7 +1,7 @@
 //! Saying once that a lock is not extended, and once that it is again.
 //!
-//! A node that is slow again and again makes every extension doubtful for a moment. Whoever reads the log has to
-//! know of it once, and not with every extension of every lock.
+//! A node that is slow again and again makes every extension doubtful for a moment. The log has to
+//! say so once, and not with every extension of every lock.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::discriminant;
@@ -17,10 +17,10 @@ const QUIET: Duration = Duration::from_secs(60);
 /// What was last said of one lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Doubt {
-    /// Which nodes have not extended it, and the kinds of their failures. Not the words, which tell of times.
+    /// Which nodes have not extended it, and the kinds of their failures. Not their texts, which contain times.
     why: u64,
     at: Moment,
-    /// Nobody has been told yet that it is over.
+    /// There was no all-clear yet.
     open: bool,
 }
 
@@ -34,7 +34,7 @@ impl Doubt {
         self.why == digest(answers) && now.since(self.at) < QUIET
     }
 
-    /// It is over. Returns whether somebody has to be told.
+    /// It is over. Returns whether an all-clear is due.
     pub(crate) fn end(&mut self) -> bool {
         std::mem::take(&mut self.open)
     }
@@ -45,7 +45,7 @@ fn digest(answers: &NodeAnswers) -> u64 {
     let mut hasher = DefaultHasher::new();
     for answer in &answers.0 {
         let kind = answer.failure.as_ref().map(|failure| match failure.kind() {
-            // A node that hangs is found so by whoever asks first, and known to be by those who ask later.
+            // The first request finds that a node hangs, and later ones know it already.
             Unreachable | Silent | Broken | Late => discriminant(&Unreachable),
             other => discriminant(&other),
         });

@@ -23,8 +23,8 @@ const BYTES_PER_NAME: usize = 64;
 pub(crate) struct ListProgress {
     steps: u64,
     bytes: usize,
-    /// Where some earlier step has left off: the first, the second, the fourth, and so on. Whoever goes in
-    /// circles comes back to one of them.
+    /// Where some earlier step has left off: the first, the second, the fourth, and so on. A node that
+    /// goes in circles comes back to one of them.
     mark: Vec<u8>,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct ReleaseRound {
     /// Who takes part in the lock of another process; `None` for the maker.
     participant: Option<ParticipantId>,
     stamp: Stamp,
-    /// The least fence for whoever gets it next.
+    /// The least fence for the next holder.
     next: u64,
     /// Whether there may be tickets as well.
     queued: bool,
@@ -79,7 +79,7 @@ impl ReleaseRound {
         self.core.ask(self, self.owing);
     }
 
-    /// Lets somebody ask for it again once this is decided; gives him back if it is.
+    /// Lets `wait` ask for it again once this is decided; returns `wait` if it already is.
     pub(super) fn follow(&self, wait: Arc<WaitRound>) -> Option<Arc<WaitRound>> {
         let mut state = self.state.lock();
         if state.round.outcome().is_some() {
@@ -195,7 +195,7 @@ impl Released {
         matches!(self.0, Outcome::Freed(_))
     }
 
-    /// Whether it went to somebody who waited for it in this process, without a word to the nodes.
+    /// Whether it went to a waiter of this process, without asking the nodes.
     #[must_use]
     pub fn is_passed_on(&self) -> bool {
         matches!(self.0, Outcome::PassedOn)

@@ -1,4 +1,4 @@
-//! The round that tells whoever looks about a holder.
+//! The round that stores the note of a holder, for those who inspect the lock.
 
 use std::sync::{Arc, Mutex};
 

@@ -15,7 +15,7 @@ const PAUSE_FOR_VOTES: Duration = Duration::from_millis(250);
 /// How things stood at the moment of giving up.
 pub(super) struct GivenUp {
     defeated: Defeated,
-    /// What the nodes had said to whoever stood in their queues for this process. It may be gone when the look at them
+    /// What the nodes had said to the waiter of this process in their queues. It may be gone when the look at them
     /// is over.
     before_us: Option<Defeated>,
 }
@@ -62,7 +62,7 @@ impl Locking {
         self.go_to(Stage::WithoutVotes(pause))
     }
 
-    /// What the nodes have said to whoever stands in their queues for this process, if nobody of it holds the lock.
+    /// What the nodes have said to the waiter of this process in their queues, if no caller of it holds the lock.
     fn before_us(&self) -> Option<Defeated> {
         let (core, name) = (&self.lock.core, self.lock.name.as_ref().ok()?);
         let waiting = (!core.is_held_here(name)).then(|| core.waiters.of(name)).flatten()?;
@@ -148,7 +148,7 @@ impl Locking {
     }
 
     /// Why nobody can have the lock at present, if nobody holds it as far as is known: by what the nodes have said to
-    /// whoever stands in their queues for this process, or stood there before us, or by a look at them.
+    /// the waiter of this process in their queues, or one that stood there before us, or by a look at them.
     fn nobody_can(
         &self,
         name: &Name,

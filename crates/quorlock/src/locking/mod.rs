@@ -39,7 +39,7 @@ use crate::runtime::BoxFuture;
 use failing::GivenUp;
 use quorlock_protocol::{Defeat, Lease, Moment};
 
-/// Nodes that are so busy that requests arrive too late are asked again so often, whoever wants the lock.
+/// Nodes that are so busy that requests arrive too late are asked again so often, for every caller.
 const MOST_LATE: u8 = 8;
 
 /// A lock that is being taken, from awaiting a [`Lock`].
@@ -54,7 +54,7 @@ const MOST_LATE: u8 = 8;
 /// - [`Error::Node`]: the name is in use for something that is not a lock.
 /// - [`Error::Misuse`]: a name or a time that cannot work, or the locker was shut down.
 ///
-/// While it waits it asks nothing of the nodes: they send word when it is this one's turn, in the
+/// While it waits it asks nothing of the nodes: they notify it when it is this one's turn, in the
 /// order of coming. In one process, one of those who want a lock stands in the queues of the nodes,
 /// and the others behind it.
 ///

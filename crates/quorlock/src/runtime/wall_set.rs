@@ -1,4 +1,4 @@
-//! Being told when the time of day is set.
+//! Being notified when the time of day is set.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -44,7 +44,7 @@ pub(super) fn wall_set(handle: &Handle) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         match timer {
             Ok(timer) if timer.readable().await.is_ok() => {}
-            // Whoever waits looks at the clocks now and then.
+            // The caller looks at the clocks now and then.
             Ok(_) | Err(_) => std::future::pending().await,
         }
     })

@@ -207,7 +207,7 @@ pub(crate) async fn examine(
 ) -> Result<Checkup, Error> {
     let mut under_way: Vec<BoxFuture<'_, Examination>> = Vec::new();
     for (index, url) in urls.iter().enumerate() {
-        // Each for itself: that two URLs lead to one server is told in the end.
+        // Each for itself: that two URLs lead to one server is reported in the end.
         let context = NodeContext { servers: Arc::default(), ..context.clone() };
         under_way.push(node::examine(index, url, &context, name)?);
     }

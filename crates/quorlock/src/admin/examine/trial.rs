@@ -20,7 +20,7 @@ use crate::node::{
 use crate::runtime::{Moment, random_u64, wall_us};
 use crate::token::Token;
 
-/// What it means if a node does not tell waiters of their turn.
+/// What it means if a node does not notify waiters of their turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Untold {
     /// Nodes of this kind cannot.

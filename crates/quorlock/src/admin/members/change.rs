@@ -185,8 +185,8 @@ async fn carry_out(plan: &Plan, nodes: &Nodes<'_>, gone: bool) -> Result<Changed
     Ok(Changed { report, progress })
 }
 
-/// What is known of the member that leaves: nothing, unless it is closed in favour of the new set, or is not
-/// there on somebody's word. One that another change has closed does not count for this one.
+/// What is known of the member that leaves: nothing, unless it is closed in favour of the new set, or the
+/// caller states that it is gone. One that another change has closed does not count for this one.
 fn left(known: &Known, old: &Members, new: &Members, gone: bool) -> Option<Carries> {
     let counts = match stands(known, old, new) {
         Ok(Stands::Over) => true,

@@ -47,7 +47,7 @@ impl Claim {
         self.core.clock.deadline(|now| locked(&self.state).lease.remaining(now))
     }
 
-    /// What is left until its holder has to be told of the loss, or why that is now.
+    /// What is left until its holder has to be notified of the loss, or why that is now.
     pub(crate) fn notice(&self) -> Result<Duration, Loss> {
         let lead = self.core.settings.loss_lead;
         match self.with_lease(|lease, now| (lease.notice(lead, now), lease.state(now))) {
@@ -97,8 +97,8 @@ impl Claim {
         (state.lease.valid_until(), sure)
     }
 
-    /// Takes in how an extension ended that was sent then, and tells whoever waits for it if that
-    /// was the end. Returns whether it became doubtful by this one that the lock can be kept.
+    /// Takes in how an extension ended that was sent then, and notifies those who listen for the loss if
+    /// that was the end. Returns whether it became doubtful by this one that the lock can be kept.
     pub(crate) fn extended(&self, outcome: ExtendOutcome, sent: Moment, backing: NodeSet) -> bool {
         let now = self.core.now();
         let loss_signal = {
@@ -125,7 +125,7 @@ impl Claim {
         false
     }
 
-    /// The nodes whose word the present end of the lease stands on.
+    /// The nodes that have confirmed the present end of the lease.
     pub(crate) fn backing(&self) -> NodeSet {
         locked(&self.state).backing
     }
@@ -164,7 +164,7 @@ impl Claim {
         }
     }
 
-    /// Whether people are to be told that it is not extended, and why: not if they were a moment ago, nor if
+    /// Whether to warn that it is not extended, and why: not if that was done a moment ago, nor if
     /// `may_say` has something against it.
     pub(crate) fn say_doubt(
         &self,
@@ -180,7 +180,7 @@ impl Claim {
         say
     }
 
-    /// It is extended. Returns whether people were told that it is not, and do not know better yet.
+    /// It is extended. Returns whether there was a warning that it is not, and no all-clear yet.
     pub(crate) fn end_doubt(&self) -> bool {
         let mut state = locked(&self.state);
         state.rare.as_mut().and_then(|rare| rare.doubt.as_mut()).is_some_and(Doubt::end)
@@ -213,7 +213,7 @@ impl Alarm for Claim {
         let (duty, loss_signal) = {
             let mut state = locked(&self.state);
             let upkeep = upkeep.spread(state.lot);
-            // Whoever has the signal in hand holds another reference to it.
+            // A listener holds another reference to the signal.
             let has_listener = state.loss().is_some_and(|loss| Arc::strong_count(loss) > 1);
             let tried = state.tried;
             let duty = match upkeep.duty(&mut state.lease, tried, has_listener, now) {

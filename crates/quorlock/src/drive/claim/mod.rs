@@ -77,9 +77,9 @@ struct State {
     lease: Lease,
     /// The nodes on which a record or a ticket of it can be, now or later.
     on: NodeSet,
-    /// The nodes that the present end of the lease stands on: they have given their word. None if nothing is known of it.
+    /// The nodes that have confirmed the present end of the lease. None if nothing is known of it.
     backing: NodeSet,
-    /// Their word was given to the extension that was sent then; at the beginning of the clock there was none.
+    /// They have confirmed the extension that was sent then; at the beginning of the clock there was none.
     backed: Moment,
     /// The fence of the present holder.
     fence: u64,
