@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 /// So long that nothing is extended meanwhile, however slow the machine is.
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Used again and again: a node remembers the last number of each.
+/// Used again and again: a node remembers the last fence of each.
 const NAMES: u64 = 500;
 
 fn main() -> ExitCode {

@@ -105,7 +105,7 @@ async fn hand_over(plan: &Acquire, locker: &Locker, guard: Guard) -> Result<u8, 
         }
     };
     let Err(error) = written else { return Ok(0) };
-    // A lock whose token nobody has would be in everybody's way until its end.
+    // A lock whose token is lost would block all others until its end.
     if let Ok(guard) = locker.resume(plan.name.as_bytes(), token).await {
         drop(guard);
     }

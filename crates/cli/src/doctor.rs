@@ -26,7 +26,7 @@ pub(crate) async fn doctor(plan: &plan::Doctor) -> Result<u8, Failed> {
     // Colours only where they are wanted: NO_COLOR, a pipe and a dumb terminal do not.
     let mut stdout = anstream::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        // Whoever reads it may have seen enough.
+        // The reader may have seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             let message = format!("the findings cannot be written: {error}");
             Err(Failed::new(exit::OWN_FAILURE, message))

@@ -1,4 +1,4 @@
-//! The runs that this run is inside of, and what the command is told about its own.
+//! The runs that this run is inside of, and what the command learns about its own.
 //!
 //! A run of the same name inside another takes part in its lock, instead of waiting for it for ever.
 //! It does so by the owner of that lock, which the outer run leaves in the environment:
@@ -7,7 +7,7 @@
 //!   QUORLOCK_NAME   the lock             of the innermost run
 //!   QUORLOCK_OWNER  its owner, a secret
 //!   QUORLOCK_TOKEN  its token, a secret: for quorlock extend and release, and for stores
-//!   QUORLOCK_FENCE  its number, which grows with every holder: for stores that compare it
+//!   QUORLOCK_FENCE  its fence, which grows with every holder: for stores that compare it
 //!   QUORLOCK_HELD   OWNER:NAME,…         of every run around it, the names in hexadecimal
 //! ```
 //!
@@ -67,7 +67,7 @@ impl Enclosing {
         let owner = owner.id();
         let entry = format!("{owner}:{}", hex(name));
         let held = if self.held.is_empty() { entry } else { format!("{},{entry}", self.held) };
-        // All who take part in one lock have one number: what one of them has written with a higher one
+        // All who take part in one lock have one fence: what one of them has written with a higher one
         // would shut the others out. Empty is better than that of another lock.
         let fence = match number {
             _ if self.token == token.as_str() && !self.fence.is_empty() => self.fence.clone(),

@@ -71,7 +71,7 @@ pub(crate) fn become_command() -> Option<Failed> {
         stderr::is_about(&std::env::var_os(enclosing::NAME).unwrap_or_default());
     }
     if !die_with(&parent) {
-        // Nobody extends the lock any more, and nobody waits for an exit code.
+        // No process extends the lock any more, and none waits for an exit code.
         std::process::exit(exit::OWN_FAILURE.into());
     }
     // Until somebody knows when to end the command, though this process's parent stands still by then.

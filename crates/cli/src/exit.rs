@@ -17,7 +17,7 @@ use crate::note;
 pub(crate) const ERRORS_FOUND: u8 = 1;
 /// Too few nodes can be reached.
 pub(crate) const UNAVAILABLE: u8 = 69;
-/// Somebody else holds the lock, and nobody wanted to wait.
+/// Another holds the lock, and no wait was asked for.
 pub(crate) const TAKEN: u8 = 75;
 /// The lock was lost while the command ran.
 pub(crate) const LOST: u8 = 76;

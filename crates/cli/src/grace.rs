@@ -20,7 +20,7 @@ use quorlock::Guard;
 /// hold it, but a program that cleans up in an instant does less harm than one that cannot.
 const GRACE_WHEN_LOST: Duration = Duration::from_millis(100);
 
-/// What is left of the validity when the command is told, unless `--end-before` says otherwise.
+/// What is left of the validity when the command is notified, unless `--end-before` says otherwise.
 pub(crate) fn lead(ttl: Duration) -> Duration {
     ttl / 6
 }

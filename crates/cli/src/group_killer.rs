@@ -1,7 +1,7 @@
 //! A process that ends the command when this one cannot.
 //!
 //! This process may be killed. The system kills the command then, but not what the command has started.
-//! Or it may stand still, by SIGSTOP, in a debugger, or for want of processor time: nobody extends the lock
+//! Or it may stand still, by SIGSTOP, in a debugger, or for want of processor time: nothing extends the lock
 //! then, and the command would run on beside the next holder. So a process of this program, in a group of
 //! its own, holds the other end of a pipe, and knows until when the command may run.
 //!
@@ -42,7 +42,7 @@ pub(crate) const STAGE: &str = "__kill-group";
 /// when the machine wakes up.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
-/// A process that kills a group when this process ends without a word, or says nothing new in time.
+/// A process that kills a group when this process ends without a message, or sends no new one in time.
 pub(crate) struct GroupKiller {
     writer: PipeWriter,
     /// To take back what was not read, so that what is new has room.
@@ -74,7 +74,7 @@ impl GroupKiller {
             .stdin(reader)
             .stdout(says_kills)
             .stderr(Stdio::null())
-            // Whoever ends the group of this process does not end that one.
+            // A signal that ends the group of this process does not end that one.
             .process_group(0)
             .spawn()?;
         Ok(killer)
@@ -112,7 +112,7 @@ impl GroupKiller {
         let message = kill_at.message();
         let mut sent = (&self.writer).write(&message);
         if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-            // That process has not read for hours. What it was told is of no use any more.
+            // That process has not read for hours. What it was sent is of no use any more.
             let mut old = [0; 64 * MESSAGE_BYTES];
             while (&self.reader).read(&mut old).is_ok_and(|count| count > 0) {}
             sent = (&self.writer).write(&message);
@@ -192,7 +192,7 @@ pub(crate) fn kill_group(mut args: impl Iterator<Item = OsString>) -> bool {
     if let Some(group) = group
         && wait_for_the_end() == Verdict::Kill
     {
-        // Before it does: whoever finds the group dead knows why.
+        // Before it does: a process that finds the group dead knows why.
         let _ = rustix::io::write(io::stdout(), b"k");
         // The number is not in use for another group: the parent of its leader has just ended, or stands
         // still and has not collected it.

@@ -1,4 +1,4 @@
-//! The line that marks new nodes as new, for whoever is told to run it: ready to be pasted.
+//! The line that marks new nodes as new, for users who are asked to run it: ready to be pasted.
 
 use std::sync::OnceLock;
 
@@ -18,7 +18,7 @@ pub(crate) fn set(line: String) {
 /// The message, and the whole line if it speaks of it.
 pub(crate) fn complete(message: String) -> String {
     match LINE.get() {
-        // Force is for whoever knows what it overrides, and not for pasting.
+        // Force is for users who know what it overrides, and not for pasting.
         Some(line) if message.contains(SPOKEN) && !message.contains("--force") => {
             format!("{message}; to paste: {line}")
         }

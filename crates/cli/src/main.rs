@@ -6,7 +6,7 @@
 //!                   │     └────▶ supervise  signals, terminal, grace: until all of it has ended
 //!                   ├──▶ acquire, extend, release   the same in steps, for scripts
 //!                   ├──▶ status, list       who holds locks
-//!                   ├──▶ init               new nodes are told that they are
+//!                   ├──▶ init               new nodes are marked as new
 //!                   ├──▶ doctor             what is wrong with the nodes
 //!                   ├──▶ bench              what locks on them cost
 //!                   ├──▶ simulate           the lock under simulated faults

@@ -1,4 +1,4 @@
-//! What somebody may have meant who has written something else.
+//! What may have been meant by a word that is not known.
 
 use strsim::osa_distance;
 

@@ -1,4 +1,4 @@
-//! The first run on new servers, at a terminal: they are shown, and whoever sits there is asked whether they are new.
+//! The first run on new servers, at a terminal: they are shown, and the user is asked whether they are new.
 //!
 //! It is asked before anything connects to them for good, for that begins the time in which they cast no vote. What
 //! `quorlock init` refuses is refused here as well.

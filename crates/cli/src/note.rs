@@ -1,6 +1,6 @@
 //! Who holds a lock, as others may know it.
 //!
-//! The note on the nodes is a small JSON object. Of a command only its name is told: arguments may
+//! The note on the nodes is a small JSON object. Of a command it has only the name: arguments may
 //! hold secrets.
 
 use std::env;

@@ -67,7 +67,7 @@ fn print(text: &[u8]) -> Result<u8, Failed> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(0),
-        // Whoever reads it has seen enough.
+        // The reader has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
         Err(error) => {
             Err(Failed::new(exit::OWN_FAILURE, format!("stdout cannot be written: {error}")))

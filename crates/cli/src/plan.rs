@@ -99,7 +99,7 @@ pub(crate) struct Doctor {
 pub(crate) struct Cluster {
     urls: Vec<String>,
     pub(crate) ttl: Duration,
-    /// How long before the end of the lease its holder is told, if that is not left to the TTL.
+    /// How long before the end of the lease its holder is notified, if that is not left to the TTL.
     lead: Option<Duration>,
     pub(crate) promises: Promises,
     /// How long to wait for a lock if the command line says nothing of it.
@@ -313,12 +313,12 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// How long before the end of the lease its holder is told.
+    /// How long before the end of the lease its holder is notified.
     pub(crate) fn lead(&self) -> Duration {
         self.lead.unwrap_or(grace::lead(self.ttl))
     }
 
-    /// Has the holder told so long before the end of the lease.
+    /// Has the holder notified so long before the end of the lease.
     ///
     /// # Errors
     /// If too little of the lease would be left before that to extend it, or too little after it to end a command.
@@ -356,7 +356,7 @@ impl Cluster {
         if self.has_markers() { self.promises.margin() } else { Duration::ZERO }
     }
 
-    /// How long votes are waited for by who does not wait for the lock, unless he says: until nodes vote again that
+    /// How long a caller that does not wait for the lock waits for votes, unless it says: until nodes vote again that
     /// were all restarted, and somewhat longer.
     fn votes_within(&self) -> Duration {
         if let Some(within) = self.votes_within {
@@ -366,7 +366,7 @@ impl Cluster {
         quiet.saturating_add(BESIDES_QUARANTINE).min(LONGEST_FOR_VOTES)
     }
 
-    /// Whether some of the nodes have to be told that they are new.
+    /// Whether some of the nodes have to be marked as new.
     pub(crate) fn has_markers(&self) -> bool {
         self.promises.redis.has_markers() && self.has_dialect()
     }
@@ -438,8 +438,8 @@ impl Cluster {
     }
 }
 
-/// The nodes that were named, in lists or one by one. To name none is not the same as to say nothing: whoever sets a
-/// variable to nothing by mistake must not get a lock that other machines do not see.
+/// The nodes that were named, in lists or one by one. To name none is not the same as to say nothing: a variable
+/// that is empty by mistake must not lead to a lock that other machines do not see.
 fn named(lists: &[String]) -> Result<Vec<NodeEntry>, Failed> {
     let urls = lists.iter().flat_map(|list| quorlock::node::split_urls(list));
     let nodes: Vec<_> = urls.map(|url| NodeEntry { url, ..NodeEntry::default() }).collect();
@@ -461,7 +461,7 @@ mod tests {
     use super::*;
 
     fn plan(args: &str) -> Result<Plan, Failed> {
-        // No file of whoever runs the tests.
+        // No file of the user who runs the tests.
         let args = args.replacen("run ", "run --config=/dev/null ", 1);
         let args = args.replacen("status ", "status --config=/dev/null ", 1);
         Plan::new(Args::try_parse_from(args.split(' ')).ok().unwrap())

@@ -79,7 +79,7 @@ async fn take_away(plan: &Release, locker: &Locker, confirmed: bool) -> Result<(
     stdout::write(&format!("{text}{forgotten}\n"))
 }
 
-/// Has nodes forget a number that nobody can have been given, and says so.
+/// Has nodes forget a fence that no holder can have got, and says so.
 async fn forget_number(plan: &Release) -> Result<String, Failed> {
     match plan.cluster.builder().admin().forget_number(plan.name.as_bytes()).await? {
         (0, _) => Ok(String::new()),

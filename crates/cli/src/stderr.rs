@@ -1,7 +1,7 @@
 //! What the command itself has to say, on stderr.
 //!
-//! A thread of its own writes it. Stderr may be a pipe that nobody reads, and whoever writes to it
-//! then stands still: that must not be the thread that extends the lock.
+//! A thread of its own writes it. Stderr may be a pipe that nothing reads, and a thread that writes to
+//! it then stands still: that must not be the thread that extends the lock.
 //!
 //! It is text for people, or with `--log json` one object in a line for programs.
 

@@ -11,7 +11,7 @@ pub(crate) fn write(text: &str) -> Result<(), Failed> {
     })
 }
 
-/// The same, for whoever knows what to do about it.
+/// The same, for callers that handle the error.
 pub(crate) fn try_write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;

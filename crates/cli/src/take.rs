@@ -152,7 +152,7 @@ pub(crate) async fn lock(
 ) -> Result<Guard, Failed> {
     loop {
         // With less than a third it might be too late for the first extension. Of a TTL that is short
-        // beside what clocks may differ by, less than that can be had. One that is told early needs some more.
+        // beside what clocks may differ by, less than that can be had. A holder that is notified early needs some more.
         let least = (plan.cluster.ttl / 3).min(locker.validity() / 2);
         let early = plan.cluster.lead().saturating_sub(grace::lead(plan.cluster.ttl));
         let mut lock = locker
@@ -164,7 +164,7 @@ pub(crate) async fn lock(
             lock = lock.max_hold(longest);
         }
         if let Some(wait) = plan.wait {
-            // Who was ready to wait is not told that he was not, though the nodes took it all.
+            // A caller that was ready to wait gets no error that says it was not, though the nodes took it all.
             let least = wait.min(Duration::from_millis(1));
             lock = lock.wait(patience.left().unwrap_or_default().max(least));
             if !patience.lasts() {

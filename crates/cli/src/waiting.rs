@@ -4,8 +4,8 @@
 //!   | 12.4s waiting for the lock nightly, held by anna@web-3, pid 4711, backup.sh, lease 8.3s, 2 waiting
 //! ```
 //!
-//! The lease is what is left of it unless it is renewed, and whoever looks at this is among those
-//! who wait. While too many nodes cast no vote, since they may have forgotten some, that is shown instead.
+//! The lease is what is left of it unless it is renewed, and the process that shows this is among
+//! those that wait. While too many nodes cast no vote, since they may have forgotten some, that is shown instead.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -29,7 +29,7 @@ const LOGGED_EVERY: Duration = Duration::from_secs(60);
 const ROUNDS: usize = 3;
 
 /// Shows it, if somebody may look at a terminal, or logs it, if that is asked for (`QUORLOCK_LOG=info`). Never ends:
-/// whoever drops it calls [`stderr::hide`].
+/// the caller that drops it calls [`stderr::hide`].
 pub(crate) async fn show(locker: &Locker, name: &OsStr, since: Instant) -> Infallible {
     sleep(BEFORE_SHOWN).await;
     if stderr::shows_lines() {

@@ -76,7 +76,7 @@ impl Drop for HeldBack {
 }
 
 fn held_back() -> std::sync::MutexGuard<'static, Option<Vec<Said>>> {
-    // What was held back is whole, whoever panicked.
+    // What was held back is whole, whichever thread panicked.
     HELD_BACK.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 

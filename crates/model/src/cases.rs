@@ -112,7 +112,7 @@ fn holding(full: bool) -> Vec<Case> {
 const DIRECTED: Bounds = Bounds { ticks: 0, faults: 1, ..Bounds::PLAIN };
 
 /// A client has the lock on all nodes, no answer is lost, and votes for requests of different times
-/// may have the same number: the clock that proposals follow may be set back.
+/// may have the same fence: the clock that proposals follow may be set back.
 const HELD: Bounds = Bounds {
     ticks: 3,
     extensions: 2,

@@ -16,11 +16,11 @@ pub const NO_EARLY_VOTE: &str = "no vote in quarantine";
 
 /// The lock goes from one client to the other.
 const CHANGES_HANDS: &str = "the lock changes hands";
-/// Numbers differ, and the largest is confirmed by a majority in time.
+/// Fences differ, and the largest is confirmed by a majority in time.
 const CONFIRM_NEEDED: &str = "a fence has to be confirmed";
 /// A lease is extended beyond its first end.
 const EXTENDED: &str = "a lease is extended";
-/// A node forgets the vote for whoever has the lock.
+/// A node forgets the vote for the holder.
 const FORGOTTEN_WHILE_HELD: &str = "a node forgets while the lock is held";
 /// The holder's record is back on a node that had forgotten it, and counts.
 const HEALED: &str = "a record is healed";

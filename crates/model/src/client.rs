@@ -14,7 +14,7 @@ pub enum Phase {
         /// When it did so first.
         since: Time,
     },
-    /// A majority has granted it the lock, with different numbers.
+    /// A majority has granted it the lock, with different fences.
     Confirming {
         /// The largest of them.
         fence: Fence,
@@ -39,12 +39,12 @@ pub struct Client {
     pub phase: Phase,
 }
 
-/// What lies between one client and one node: what is under way, and what the client was told.
+/// What lies between one client and one node: what is under way, and what the client was answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Side {
     /// What the client has sent and the node has not seen.
     pub under_way: Option<Request>,
-    /// The number that the node granted the lock with; 0 if it did not.
+    /// The fence that the node granted the lock with; 0 if it did not.
     pub number: Fence,
     /// Until when the client may believe in its record on this node; 0 if there is none.
     pub lease: Time,
@@ -87,7 +87,7 @@ impl Client {
         (now < until).then_some((fence, until))
     }
 
-    /// The fence that is yet to be confirmed: a majority has granted the lock, not with one number.
+    /// The fence that is yet to be confirmed: a majority has granted the lock, not with one fence.
     #[must_use]
     pub fn divided(&self, sides: &[Side; NODES], now: Time) -> Option<Fence> {
         let largest = sides.iter().map(|side| side.number).max()?;
@@ -117,7 +117,7 @@ impl Client {
     }
 }
 
-/// The number that a majority has granted the lock with.
+/// The fence that a majority has granted the lock with.
 fn agreed(sides: &[Side; NODES]) -> Option<Fence> {
     sides.iter().map(|side| side.number).find(|number| {
         *number > 0 && sides.iter().filter(|side| side.number == *number).count() >= ENOUGH

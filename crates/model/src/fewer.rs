@@ -67,7 +67,7 @@ impl World {
                 *since = 0;
             }
         }
-        // Whoever wins from now on was granted the lock by a request that is still believed.
+        // A client that wins from now on was granted the lock by a request that is still believed.
         let youngest = (self.now + 1).saturating_sub(setup.belief());
         if self.last_fence < youngest * NUMBERS_PER_TICK {
             self.last_fence = 0;

@@ -19,10 +19,10 @@
 //! `cargo xtask model` checks every case within small bounds, in seconds; `cargo xtask model --full`
 //! goes further, in some ten minutes; `cargo xtask model heal` takes the cases with that in their name.
 //! For each it says how many states there are, how long the longest run was that it followed, and
-//! whether the protocol holds or what was found instead. A run is told step by step, with what each step
+//! whether the protocol holds or what was found instead. A run is shown step by step, with what each step
 //! changed. Times are ticks. "Node 0 is A's until 3, c = 6" is its record: owner, expiry and largest
-//! number. "A asks; node 0 gave 6 until 3; request of 1 to node 1" is what A knows and what is under way:
-//! the number that node 0 granted it, how long A may believe in that, and a request to node 1 that was
+//! fence. "A asks; node 0 gave 6 until 3; request of 1 to node 1" is what A knows and what is under way:
+//! the fence that node 0 granted it, how long A may believe in that, and a request to node 1 that was
 //! sent at 1 and has not run.
 //!
 //! To read the code, start with the verbs in `node.rs`, then `client.rs` (what may be concluded),
@@ -49,7 +49,7 @@
 //! may jump between any two requests, forwards or back. With `behind` and `ahead` at 0, as in most
 //! setups, it shows the time at which the request was sent: however late a request is, there is a
 //! clock that lets it pass, which is the worst case of the proof in the protocol (a vote for a
-//! request of `p` keeps everybody out whose request is from before `p + validity`, and nobody else).
+//! request of `p` keeps every client out whose request is from before `p + validity`, and no other).
 //! The setups with other values check that proof itself.
 //!
 //! **Answers** arrive at once or never. An answer that takes its time can do no more than one that is
@@ -59,14 +59,14 @@
 //!
 //! **Requests** lie in one connection for each client and node, at most one at a time: what has not
 //! run when the next one is sent is lost. Of what runs later, only a request for the lock could do
-//! anything to others, and with a token that nobody uses any more: it is a vote for nobody, and has a
+//! anything to others, and with a token that no client uses any more: it is a vote for none, and has a
 //! bound of its own ([`Bounds::strays`]). A request that changes nothing on the node, and whose answer
 //! counts for nothing, does not run: it might as well be lost.
 //!
-//! **Tokens** of earlier rounds are all the same: nobody asks with them again.
+//! **Tokens** of earlier rounds are all the same: no client asks with them again.
 //!
-//! **Fences** follow a clock that counts a few numbers in a tick in place of a million a second. It is
-//! enough that the grants of one lease do not use up the numbers of that lease.
+//! **Fences** follow a clock that counts a few fences in a tick in place of a million a second. It is
+//! enough that the grants of one lease do not use up the fences of that lease.
 //!
 //! **Worlds that behave alike** are made one (`fewer.rs`): a record that is over for every request that
 //! can still come is over; and nodes, as clients, have no names.
@@ -83,15 +83,15 @@
 //!   and all nodes forget only by a restart, any request will do.
 //! - **An extension by a node in quarantine counts only if the client's own lease on that node has not
 //!   run out**, be the record re-created or come back from disk. So *extend* looks at the marker, as
-//!   *acquire* does. This is needed by whoever counts votes for requests of different times together,
-//!   if their numbers can be equal; a confirm, which asks for the owner, would find it out.
-//! - **A vote that comes while a fence is being confirmed, with a larger number, does not confirm it.**
-//!   The fence becomes that number, and is confirmed anew. For votes of different times, too.
+//!   *acquire* does. This is needed if votes for requests of different times are counted together,
+//!   and their fences can be equal; a confirm, which asks for the owner, would find it out.
+//! - **A vote that comes while a fence is being confirmed, with a larger one, does not confirm it.**
+//!   The fence becomes the larger one, and is confirmed anew. For votes of different times, too.
 //! - **The deadline counts from the votes of those nodes that the fence counts on.** A node that
 //!   confirms a fence, and whose grant was not heard of, counts from the first request of the round.
 //! - **An extension may win a node back** that votes and has no record of the lock, and counts it from that request, in
-//!   the same round. The number there need not be compared with the holder's, only never become lower: while the
-//!   holder's lease lasts nobody else can have had the lock. It must not do so in quarantine, or take what is
+//!   the same round. The fence there need not be compared with the holder's, only never become lower: while the
+//!   holder's lease lasts no other can have had the lock. It must not do so in quarantine, or take what is
 //!   another's.
 //! - **Passing on is safe** with a record that counts from when the waiter's request was seen, if that
 //!   is later than the release, and a window that counts from when it was sent; and if a marker of

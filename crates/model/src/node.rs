@@ -13,7 +13,7 @@ pub enum Owner {
     Nobody,
     /// The token of this client's latest round.
     Client(u8),
-    /// A token of an earlier round: nobody will ask with it again.
+    /// A token of an earlier round: no client will ask with it again.
     Gone,
 }
 
@@ -24,7 +24,7 @@ pub struct Record {
     pub owner: Owner,
     /// Until when, on the node's clock.
     pub expiry: Time,
-    /// The largest number given so far.
+    /// The largest fence given so far.
     pub fence: Fence,
 }
 
@@ -40,14 +40,14 @@ pub enum Marker {
     OfThisRun,
 }
 
-/// A client that was told that another has the lock, and is remembered.
+/// A client that was answered that another has the lock, and is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
     /// When it sent its latest request.
     pub sent: Time,
     /// When that arrived, on the node's clock.
     pub seen: Time,
-    /// The number that it proposed.
+    /// The fence that it proposed.
     pub proposal: Fence,
 }
 
@@ -91,7 +91,7 @@ pub enum Request {
     Acquire {
         /// When this was sent.
         sent: Time,
-        /// The number that the fence should have at least.
+        /// The least fence that it wants.
         proposal: Fence,
         /// Whether the client had heard of the node's present marker when it sent this.
         informed: bool,
@@ -122,7 +122,7 @@ pub enum Request {
 /// What it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The lock is the client's, with this number.
+    /// The lock is the client's, with this fence.
     Granted(Fence),
     /// Another has it.
     Held,
@@ -135,7 +135,7 @@ pub enum Answer {
     },
     /// The record was forgotten, and is there again.
     Healed,
-    /// The lock was nobody's here, and is the client's anew.
+    /// The lock was free here, and is the client's anew.
     WonBack,
     /// The fence was taken in.
     Confirmed,
@@ -152,7 +152,7 @@ pub struct Grant {
     pub client: usize,
     /// When that client had sent the request that it waited with.
     pub sent: Time,
-    /// The number that it got.
+    /// The fence that it got.
     pub fence: Fence,
 }
 
@@ -201,7 +201,7 @@ impl Memory {
             return Answer::Quarantined;
         }
         let free = self.record.owner == Owner::Nobody || self.record.expiry <= clock;
-        // Of tokens that nobody uses any more, no two are the same.
+        // Of tokens that no client uses any more, no two are the same.
         let mine = self.record.owner == me && me != Owner::Gone;
         if !mine && !free {
             if let (Owner::Client(client), true) = (me, setup.bounds.grants) {
@@ -245,7 +245,7 @@ impl Memory {
         let votes = !quarantined || setup.variant == Variant::WinBackInQuarantine;
         let nobodys = free || setup.variant == Variant::WinBackFromAnother;
         if setup.bounds.wins_back && votes && nobodys {
-            // The number may be above the holder's: somebody has tried in vain.
+            // The fence may be above the holder's: another has tried in vain.
             let fence = self.record.fence.max(fence);
             self.record = Record { owner: me, expiry, fence };
             return Answer::WonBack;
@@ -263,13 +263,13 @@ impl Memory {
         Answer::Confirmed
     }
 
-    /// Lets go of a record if it is `owner`'s, and passes it on to whoever waits: to `first`, if both
-    /// do.
+    /// Lets go of a record if it is `owner`'s, and passes it on to a waiter: to `first`, if both clients
+    /// wait.
     ///
     /// The new record counts from when that client's request was seen, if the clock has been set
     /// back since, or the release was sent before it.
     ///
-    /// Nobody waits on a node in quarantine: a new marker empties the queue, and it takes nobody in
+    /// No client waits on a node in quarantine: a new marker empties the queue, and it takes none in
     /// until the quarantine is over. So there is no need to ask a clock, which a release does not
     /// check, whether that is so.
     pub fn release(

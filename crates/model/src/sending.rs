@@ -9,7 +9,7 @@ impl World {
     pub(crate) fn ask(&mut self, client: usize, ahead: Fence) {
         self.leave(client);
         for column in &mut self.columns {
-            // Nobody asks with the token of the last round any more.
+            // No client asks with the token of the last round any more.
             column.node.memory.outlive(client);
             column.node.disk.outlive(client);
         }
@@ -78,7 +78,7 @@ impl World {
     }
 
     pub(crate) fn release(&mut self, setup: &Setup, client: usize) {
-        // Without grants nobody looks at when it was sent.
+        // Without grants nothing looks at when it was sent.
         let sent = if setup.bounds.grants { self.now } else { 0 };
         for column in &mut self.columns {
             column.sides[client].under_way = Some(Request::Release { sent });

@@ -116,8 +116,8 @@ impl World {
             Phase::Confirming { fence, .. } => {
                 side.number = number;
                 side.lease = lease;
-                // One with a larger number does not confirm this fence: whoever had the lock before
-                // may have had one in between.
+                // A larger one does not confirm this fence: the holder before may have had one
+                // in between.
                 side.counted =
                     number == fence || setup.variant == Variant::LateVoteConfirms && number > fence;
             }

@@ -18,8 +18,8 @@ pub(crate) const CLIENTS: usize = 2;
 /// When a run starts: late enough for a node's clock that is one tick behind.
 pub(crate) const START: Time = 1;
 
-/// How many numbers a clock of fences counts in one tick. Real ones count microseconds, so that the
-/// grants of one lease never use up as many numbers as the lease has; so many do not fit here, but
+/// How many fences their clock counts in one tick. Real ones count microseconds, so that the
+/// grants of one lease never use up as many fences as the lease has; so many do not fit here, but
 /// more than the grants that the bounds allow.
 pub(crate) const NUMBERS_PER_TICK: Fence = 6;
 
@@ -28,7 +28,7 @@ pub(crate) const NUMBERS_PER_TICK: Fence = 6;
 pub enum Variant {
     /// As it is meant.
     Strict,
-    /// A node takes in a fence from whoever sends it, and the answer counts.
+    /// A node takes in a fence from any client that sends it, and the answer counts.
     ConfirmWithoutOwner,
     /// A node that finds a marker does not ask whether another run of the server wrote it.
     MarkerByPresence,
@@ -39,7 +39,7 @@ pub enum Variant {
     UnguardedHeal,
     /// An extension counts whenever a majority has answered it, be the old deadline over or not.
     LateExtension,
-    /// A vote that comes while a fence is being confirmed, with a larger number, confirms it.
+    /// A vote that comes while a fence is being confirmed, with a larger one, confirms it.
     LateVoteConfirms,
     /// The deadline counts from the latest votes of a majority, be they of the nodes that have
     /// confirmed the fence or not.
@@ -94,14 +94,14 @@ pub struct Bounds {
     pub connections_end: bool,
     /// How often a node's state goes to disk. Before that, what it had at the start lies there.
     pub syncs: u8,
-    /// How often a node serves a request with a token that nobody uses any more.
+    /// How often a node serves a request with a token that no client uses any more.
     pub strays: u8,
     /// Whether answers may get lost.
     pub losses: bool,
     /// Whether one client has the lock on all nodes at the start, and that is on all disks.
     pub held_at_start: bool,
     /// A node that is asked for a lock that another has remembers it, and a release passes the lock
-    /// on to whoever was remembered.
+    /// on to the client that was remembered.
     pub grants: bool,
     /// An extension takes the lock anew on nodes that vote and have no record of it.
     pub wins_back: bool,

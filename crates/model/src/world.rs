@@ -25,11 +25,11 @@ pub struct World {
     pub strays: u8,
     /// How often a node's state may still go to disk.
     pub syncs: u8,
-    /// The fence of whoever had the lock last. For the properties only, as all below.
+    /// The fence of the last holder. For the properties only, as all below.
     pub last_fence: Fence,
     /// Who that was, if that is the question.
     pub last_holder: Option<u8>,
-    /// Somebody got a fence that was not larger than that of whoever had the lock before.
+    /// A client got a fence that was not larger than that of the holder before it.
     pub fence_fell: bool,
     /// A node voted while a vote that it had forgotten could still count.
     pub early_vote: bool,
@@ -54,7 +54,7 @@ impl Events {
     pub const HEALED: Self = Self(16);
     /// A record comes back from disk.
     pub const RESTORED: Self = Self(32);
-    /// A release passes the lock on to whoever waits.
+    /// A release passes the lock on to a waiter.
     pub const PASSED_ON: Self = Self(64);
     /// A node is won back.
     pub const WON_BACK: Self = Self(128);
@@ -84,11 +84,11 @@ pub struct Column {
 pub enum Action {
     /// Time passes.
     Tick,
-    /// A client asks all nodes for the lock. Whatever it had before, it forgets without a word.
+    /// A client asks all nodes for the lock. Whatever it had before, it forgets without a message.
     Ask(usize, Fence),
     /// A client asks those again that have not granted it.
     AskAgain(usize),
-    /// A client sends the largest number to the nodes.
+    /// A client sends the largest fence to the nodes.
     Confirm {
         /// Who.
         client: usize,
@@ -123,7 +123,7 @@ pub enum Action {
         node: usize,
         /// Who waits in front, if both clients do.
         first: usize,
-        /// Whether word of a grant arrives.
+        /// Whether the grant message arrives.
         heard: bool,
     },
     /// A node serves a request with a token that nobody uses any more.
@@ -140,7 +140,7 @@ pub enum Action {
 }
 
 impl World {
-    /// The start: nodes that an operator has marked as new, and nobody has asked for anything.
+    /// The start: nodes that an operator has marked as new, and no client has asked for anything.
     #[must_use]
     pub fn start(setup: &Setup) -> Self {
         let column = Column { node: Node::marked(), sides: [Side::default(); CLIENTS] };

@@ -78,7 +78,11 @@ mod tests {
         assert_eq!(of(-101, 1), Untimely::Behind(ms(101)));
         // No trip, however long, takes a request into the past.
         assert_eq!(of(-101, 60_000), Untimely::Behind(ms(101)));
-        assert_eq!(of(0, 60_000), Untimely::Late(ms(0)), "not behind: the reply may have been late");
+        assert_eq!(
+            of(0, 60_000),
+            Untimely::Late(ms(0)),
+            "not behind: the reply may have been late"
+        );
     }
 
     #[test]

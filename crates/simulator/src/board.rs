@@ -8,7 +8,7 @@ use quorlock::Guard;
 pub(crate) struct Board {
     /// The id of each owner who shares a lock, and which.
     owners: Vec<(usize, String)>,
-    /// The token of each lock that was kept, for whoever takes it first.
+    /// The token of each lock that was kept, for the process that takes it first.
     kept: Vec<(usize, String)>,
     /// The guards of each shared lock, by its token.
     guards: BTreeMap<String, Vec<Shared>>,

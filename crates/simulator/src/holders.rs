@@ -32,14 +32,14 @@ struct Held {
 /// From one look at the crowd of a process to the next.
 const LOOK: u64 = 20_000_000;
 
-/// A lock that somebody was told to hold.
+/// A lock that a client has learnt that it holds.
 pub(crate) struct NewWindow {
     pub(crate) process: usize,
     pub(crate) name: u16,
     /// That of the guard which its owner had before, if it had one.
     pub(crate) holding: Option<u32>,
     pub(crate) heeds: bool,
-    /// Whether it is extended without end, for the TTL of all, and shared with nobody.
+    /// Whether it is extended without end, for the TTL of all, and not shared.
     pub(crate) renewed: bool,
     pub(crate) fence: Option<u64>,
     /// Whether it is one of many.
@@ -47,7 +47,7 @@ pub(crate) struct NewWindow {
 }
 
 impl World {
-    /// Notes that somebody holds a lock from now on. Returns the window, and what it is a part of.
+    /// Notes that a client holds a lock from now on. Returns the window, and what it is a part of.
     pub(crate) fn opened(&self, guard: &Arc<Guard>, new: &NewWindow) -> (u32, u32) {
         let NewWindow { process, name, holding, heeds, renewed, fence, crowd } = *new;
         let now = || self.state().now_of(process);
@@ -133,7 +133,7 @@ impl World {
 
     /// The true time at which a guard ends, if nothing is done. `None` if it is lost.
     fn valid_until(&self, process: usize, guard: &Guard) -> Option<u64> {
-        // The reading of the clock is ours, and nobody stands still at it.
+        // The reading of the clock is ours, and no process stands still at it.
         let running = self.state().running.take();
         let left = guard.remaining();
         let mut state = self.state();

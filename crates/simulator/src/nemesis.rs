@@ -148,7 +148,7 @@ pub enum FaultKind {
         /// Which.
         process: u8,
     },
-    /// It ends without a word, and is started again later.
+    /// It is killed, and is started again later.
     Kill {
         /// Which.
         process: u8,
@@ -206,7 +206,7 @@ pub enum FaultKind {
         /// What it has forgotten then: nothing, all (`u64::MAX`), or the last so many nanoseconds.
         loses: u64,
     },
-    /// Somebody empties a server that goes on running.
+    /// A server that goes on running is emptied.
     Flush {
         /// Which node.
         node: u8,
@@ -230,8 +230,8 @@ pub enum FaultKind {
         /// By how much.
         by: i64,
     },
-    /// Somebody who may publish on all servers, and hears what they publish, sends a process messages of
-    /// grants: of his own making, and some that were sent before.
+    /// An attacker that may publish on all servers, and hears what they publish, sends a process grant
+    /// messages: of its own making, and some that were sent before.
     Forge {
         /// To which process.
         process: u8,
@@ -246,12 +246,12 @@ pub enum FaultKind {
         /// How many.
         locks: u16,
     },
-    /// The last number of every lock there becomes one that nobody can have been given, and is put right at the
+    /// The last fence of every lock there becomes one that no holder can have got, and is put right at the
     /// end.
     Poison {
         /// Which node.
         node: u8,
-        /// The number.
+        /// The fence.
         number: u64,
     },
 }
@@ -598,14 +598,14 @@ impl State {
         }
     }
 
-    /// The true time of day, as whoever keeps the clocks has it.
+    /// The true time of day, which the clocks are set by.
     pub(crate) fn time_of_day(&self) -> u64 {
         (WALL_START + self.now).saturating_add_signed(self.stepped)
     }
 
     /// Sets the time of day everywhere. Returns whom to tell.
     ///
-    /// Nothing is set back in the time of a lease after it was set ahead: whoever stood still meanwhile would
+    /// Nothing is set back in the time of a lease after it was set ahead: a process that stood still meanwhile would
     /// notice neither. Nor is it set back twice in that time, by more than fences bear.
     fn step_all_clocks(&mut self, by: i64, ttl: Duration) -> Option<Vec<Waker>> {
         let now = self.now;

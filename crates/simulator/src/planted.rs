@@ -8,9 +8,9 @@ use std::time::Duration;
 pub enum Planted {
     /// The validity counts from the reply, and not from before the request was sent.
     DeadlineFromReply,
-    /// The validity of a lock that was passed on counts from when word of it arrives.
+    /// The validity of a lock that was passed on counts from when the grant message arrives.
     GrantFromArrival,
-    /// A release drops the record whoever's it is.
+    /// A release drops the record whichever owner it has.
     ReleaseUnchecked,
     /// A record that is there is overwritten.
     AcquireOverwrites,
@@ -18,9 +18,9 @@ pub enum Planted {
     ExtendCreates,
     /// Timers, and with them the signal of a loss, are late.
     LateTimers,
-    /// Word of grants is not heard.
+    /// Grant messages are not heard.
     MissedPush,
-    /// A holder who gets the lock from another of its process has the number of that one.
+    /// A holder that gets the lock from another of its process has the fence of that one.
     FenceReused,
     /// A record that has expired is dropped before the clocks are compared.
     ExpiryBeforeClock,
@@ -28,7 +28,7 @@ pub enum Planted {
     MarginTwoBehind,
     /// An extension on a server whose clock was set back makes the record end earlier.
     ExtendShortens,
-    /// A number is confirmed on servers that have the record of another.
+    /// A fence is confirmed on servers that have the record of another.
     ConfirmUnchecked,
     /// A marker that is there counts, whichever start of the server it is of.
     MarkerByPresence,
@@ -44,11 +44,11 @@ pub enum Planted {
     LeaseByBootTime,
     /// The release of a lock's maker drops the record, though other processes take part in it.
     MakerDropsShared,
-    /// Whoever takes part in a lock is over by a clock that nobody compares.
+    /// A participant of a lock is over by a clock that is not compared.
     DeadByAnyClock,
-    /// A message of a grant counts whoever has sent it.
+    /// A grant message counts whatever its sender.
     SecretUnchecked,
-    /// A number that nobody can have been given is adopted, by servers and clients.
+    /// A fence that no holder can have got is adopted, by servers and clients.
     PoisonAdopted,
     /// A request that was late is taken for a clock that is off, if that is a little ahead.
     LateTakenForClock,

@@ -1,7 +1,7 @@
 //! Processes: tasks that run in turn, timers, and clocks of their own.
 //!
 //! A process can stand still (its tasks are not run, and its clocks go on), sleep with its machine
-//! (its timers do not run either), end without a word, or stand still in the middle of a step: then
+//! (its timers do not run either), be killed, or stand still in the middle of a step: then
 //! all that it does after that instruction happens later.
 
 use std::collections::BTreeMap;
@@ -201,7 +201,7 @@ impl World {
         drop(future);
     }
 
-    /// Ends a process without a word: nothing is sent by what is dropped.
+    /// Kills a process: nothing is sent by what is dropped.
     pub(crate) fn kill(&self, process: usize) {
         let (tasks, links) = {
             let mut state = self.state();

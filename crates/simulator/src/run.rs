@@ -9,7 +9,7 @@ use crate::trace::{Leftover, Trace, What};
 use crate::world::World;
 use crate::{Dialect, FaultClass, Setup};
 
-/// How long the calm may last until everybody has what he wants.
+/// How long the calm may last until every process has what it wants.
 const CALM: u64 = 60_000_000_000;
 /// From one look at whether all is done to the next.
 const LOOK: u64 = 500_000_000;
@@ -60,7 +60,7 @@ pub fn run_plan(setup: &Setup, plan: Plan) -> Outcome {
         now += LOOK;
         world.run_until(now);
     }
-    // Records and tickets of whoever was killed go by themselves.
+    // Records and tickets of processes that were killed go by themselves.
     let gone = setup.max_ttl.as_nanos() as u64 * 5;
     world.run_until(now + gone);
     world.note_leftovers();
@@ -82,13 +82,13 @@ impl World {
         let now = state.now;
         state.note(now, What::Calm);
         if self.setup.dialect == Dialect::Strict {
-            // Whoever keeps the clocks of the nodes sees to it that they are right again.
+            // The clocks of the nodes are set right again.
             let shown = state.time_of_day();
             for server in &mut state.servers {
                 server.clock.set(now, shown);
             }
         }
-        // An old file may have brought a number back that was put right before.
+        // An old file may have brought a fence back that was put right before.
         state.servers.iter_mut().for_each(Server::cure);
         for process in &mut state.processes {
             process.calm();

@@ -32,7 +32,7 @@ impl Dialect {
     }
 
     /// The faults under which it promises to hold. Not those that hit all nodes, one after the other or together, or
-    /// keep them busy: beside all others they would leave nobody a lock to lose. They are for runs of their own.
+    /// keep them busy: beside all others they would leave no client a lock to lose. They are for runs of their own.
     #[must_use]
     pub fn allowed(self) -> Vec<FaultClass> {
         let forgetful = [
@@ -239,7 +239,7 @@ impl Setup {
         (self.ttl / 20).min(Duration::from_millis(50))
     }
 
-    /// How long before the end of the validity a loss is told.
+    /// How long before the end of the validity a loss is signalled.
     pub(crate) fn loss_lead(&self) -> Duration {
         self.ttl / 20
     }

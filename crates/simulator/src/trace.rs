@@ -42,7 +42,7 @@ pub enum What {
         /// Whether its machine slept, so that its timers did not run either.
         asleep: bool,
     },
-    /// A process ends without a word.
+    /// A process is killed.
     Killed(u8),
     /// A server begins to answer, or stops to.
     Server {
@@ -70,39 +70,39 @@ pub enum What {
         /// The number of the request.
         request: u32,
     },
-    /// Word of a grant leaves a node.
+    /// A grant message leaves a node.
     Word {
         /// From this node.
         node: u8,
         /// To this process.
         process: u8,
     },
-    /// Somebody asks for a lock.
+    /// A client asks for a lock.
     Wanted {
         /// By which process.
         process: u8,
         /// Which lock.
         name: u16,
     },
-    /// Somebody is told that another has the lock that he wanted.
+    /// A client learns that another has the lock that it wanted.
     Taken {
         /// Which process.
         process: u8,
         /// Which lock.
         name: u16,
-        /// Since when he wanted it.
+        /// Since when it wanted it.
         since: u64,
     },
-    /// Somebody is told that too few nodes have voted for him.
+    /// A client learns that too few nodes have voted for it.
     Failed {
         /// Which process.
         process: u8,
         /// Which lock.
         name: u16,
-        /// Since when he wanted it.
+        /// Since when it wanted it.
         since: u64,
     },
-    /// Somebody is told that he holds a lock.
+    /// A client learns that it holds a lock.
     Opened(Opened),
     /// Its validity was found to end at another time than before.
     Until {
@@ -111,7 +111,7 @@ pub enum What {
         /// The end of the validity.
         until: u64,
     },
-    /// Its holder was told of the loss.
+    /// Its holder was notified of the loss.
     Told {
         /// Which window.
         window: u32,
@@ -121,14 +121,14 @@ pub enum What {
         /// Which window.
         window: u32,
     },
-    /// Somebody begins to take a lock away, whoever holds it.
+    /// A client begins to take a lock away, whichever holder it has.
     Forcing {
         /// Which process.
         process: u8,
         /// Which lock.
         name: u16,
     },
-    /// Whoever held it has lost it, but for what is still under way.
+    /// Its holder has lost it, but for what is still under way.
     Forced {
         /// Which process.
         process: u8,
@@ -186,7 +186,7 @@ pub struct Kept {
     pub token: u64,
     /// When it ends, by the node's own clock in nanoseconds.
     pub until: u64,
-    /// The last number that was given out for the lock, whoever has it.
+    /// The last fence that was given out for the lock, whichever holder it has.
     pub number: u64,
 }
 
@@ -196,7 +196,7 @@ pub struct Kept {
 pub enum VerbKind {
     Acquire,
     Extend,
-    /// An extension by somebody whose lease on that node has not run out.
+    /// An extension by a holder whose lease on that node has not run out.
     Heal,
     WinBack,
     Confirm,
@@ -218,7 +218,7 @@ pub enum Reply {
     Told,
 }
 
-/// Somebody is told that he holds a lock.
+/// A client learns that it holds a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opened {
     /// The number of the window.
@@ -233,9 +233,9 @@ pub struct Opened {
     pub until: u64,
     /// The fence, if there is one.
     pub fence: Option<u64>,
-    /// Whether the holder waits for the loss to be told.
+    /// Whether the holder waits to be notified of the loss.
     pub heeds: bool,
-    /// Whether it is extended without end, for the TTL of all, and shared with nobody.
+    /// Whether it is extended without end, for the TTL of all, and not shared.
     pub renewed: bool,
 }
 

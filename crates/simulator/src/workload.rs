@@ -311,7 +311,7 @@ impl Client {
         (guard, window)
     }
 
-    /// Notes when the loss is told.
+    /// Notes when the loss is signalled.
     fn watch(&self, guard: &Guard, window: u32) {
         let (lost, client) = (guard.lost(), self.clone());
         self.runtime.spawn(Box::pin(async move {
@@ -321,7 +321,7 @@ impl Client {
         }));
     }
 
-    /// When the faults are over, everybody gets the lock in his turn.
+    /// When the faults are over, every client gets the lock in its turn.
     async fn ask_in_the_calm(&self, locker: &Locker) {
         self.world.note_by(self.process, What::Asks(self.process as u8));
         let lock = locker.lock(NAMES[0]).await;
@@ -506,7 +506,7 @@ impl User {
 
     /// Holds a lock with others who have its token, or leaves it to another process.
     async fn hold_shared(&mut self, guard: Guard, name: usize) {
-        // One of the bugs makes locks without numbers.
+        // One of the bugs makes locks without fences.
         if !guard.is_held() || guard.try_fence().is_none() {
             return;
         }
@@ -526,7 +526,7 @@ impl User {
         }
     }
 
-    /// Takes the lock that is wanted least away from whoever holds it.
+    /// Takes the lock that is wanted least away from its holder.
     async fn force(&mut self) {
         let name = NAMES.len() - 1;
         let (process, at) = (self.client.process, name as u16);
@@ -627,7 +627,7 @@ impl Client {
     }
 }
 
-/// Whether an error says that somebody else has the lock.
+/// Whether an error says that another has the lock.
 fn is_taken(error: &Error) -> bool {
     match error {
         Error::Taken { .. } => true,

@@ -202,7 +202,7 @@ impl Relay {
                         self.admit(TcpStream::from_std(client)?);
                     }
                     self.apply(change).await;
-                    // Whoever gave the order is blocked on the answer: it is there to take it.
+                    // The thread that gave the order is blocked on the answer: it is there to take it.
                     let _ = ack.send(());
                 }
                 Some(_) = self.connections.join_next() => {}

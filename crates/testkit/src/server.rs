@@ -164,7 +164,7 @@ impl RedisServer {
         self.info("server", "run_id").expect("every server has a run id")
     }
 
-    /// How many keys it keeps for locks that are held or wanted: not the numbers of past holders, which
+    /// How many keys it keeps for locks that are held or wanted: not the fences of past holders, which
     /// stay for a day, and not the mark of the server, nor where old ones are cleared away.
     ///
     /// # Panics

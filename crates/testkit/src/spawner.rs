@@ -20,7 +20,7 @@ static SPAWNER: LazyLock<Sender<Order>> = LazyLock::new(|| {
         .name("spawner".into())
         .spawn(move || {
             for (mut command, answer) in inbox {
-                // Whoever ordered is blocked on the answer: it is there to take it.
+                // The thread that gave the order is blocked on the answer: it is there to take it.
                 let _ = answer.send(command.spawn());
             }
         })

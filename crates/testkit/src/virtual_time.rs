@@ -23,7 +23,7 @@ pub struct VirtualTime {
     handle: Handle,
     inner: TokioRuntime,
     apart: Mutex<Apart>,
-    /// Told when the time of day is set.
+    /// Notified when the time of day is set.
     set: Arc<Notify>,
 }
 
@@ -76,7 +76,7 @@ impl VirtualTime {
         self.apart.lock().expect("no panic in between").suspended += duration;
     }
 
-    /// Somebody sets the time of day.
+    /// Sets the time of day.
     ///
     /// # Panics
     /// When another thread panicked in here.

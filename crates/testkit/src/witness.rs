@@ -8,7 +8,7 @@ use quorlock::node::memory::MemoryNode;
 use quorlock::node::{Call, Capabilities, ClientId, Failure, FailureKind, Inbox, Node, Verb};
 use quorlock::runtime::{BoxFuture, Moment, Runtime};
 
-/// A node in this process that notes what it is asked and when, and that can be told to hang, as a
+/// A node in this process that notes what it is asked and when, and that can be made to hang, as a
 /// server does that was stopped with its sockets open.
 pub struct Witness {
     node: MemoryNode,
@@ -30,7 +30,7 @@ struct State {
 pub enum Asked {
     /// To store a record.
     Acquire,
-    /// To stand at a number.
+    /// To confirm a fence.
     Confirm,
     /// To keep it longer.
     Extend,
@@ -42,7 +42,7 @@ pub enum Asked {
     Inspect,
     /// To keep a note about the holder, or to drop it.
     SetNote,
-    /// To drop it, whoever's it is.
+    /// To drop it, whichever owner it has.
     ForceRelease,
     /// To say what it holds.
     List,

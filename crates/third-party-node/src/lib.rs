@@ -87,7 +87,7 @@ impl RegistryNode {
             state.end(*session);
             *session = state.next_session();
         }
-        // Nothing is locked while the locker is told: it may submit calls.
+        // Nothing is locked while the locker is notified: it may submit calls.
         let listener = self.listener().clone();
         if let Some((node, inbox)) = listener
             && let Some(inbox) = inbox.upgrade()

@@ -46,7 +46,7 @@ pub(super) const AREAS: [Area; 2] = [
     },
 ];
 
-/// It has found mutants that survive, or that hang: that is told by its lists.
+/// It has found mutants that survive, or that hang: its lists say which.
 const FOUND: [i32; 3] = [0, 2, 3];
 
 /// Makes the mutants of an area, and checks that its tests catch them.

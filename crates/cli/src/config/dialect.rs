@@ -67,7 +67,7 @@ impl Promises {
         self.redis.quarantine(self.max_ttl)
     }
 
-    /// Whether new nodes need not be told that they are.
+    /// Whether new nodes need not be marked as new.
     pub(crate) fn trusts_new_nodes(&self) -> bool {
         self.redis.trust_new_nodes
     }

@@ -124,7 +124,7 @@ impl<'a> Item<'a> {
         duration::parse(text).map_err(|error| self.refuse(&error))
     }
 
-    /// A relative path counts from the directory of this file: whoever writes it does not know
+    /// A relative path counts from the directory of this file: its author does not know
     /// where the command will be started.
     fn file(&self) -> Result<PathBuf, Failed> {
         let path = self.text()?;

@@ -26,7 +26,7 @@ pub(super) fn find(
             return Ok(first_there(places).map(|path| (path, false)));
         }
     };
-    // Whoever sets a variable to nothing by mistake must not get the locks of another place.
+    // A variable that is empty by mistake must not lead to the locks of another place.
     if path.as_os_str().is_empty() {
         return Err(misuse(format!("{by} is empty; name a file, or leave it away")));
     }

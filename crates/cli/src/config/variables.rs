@@ -1,7 +1,7 @@
 //! The variables of the environment that mean something.
 //!
 //! One that is misspelt is refused: with `QUORLOCK_NODE` in the place of `QUORLOCK_NODES` a lock would be taken in a
-//! file that no other machine sees, and nobody would know.
+//! file that no other machine sees, without notice.
 
 use std::ffi::OsString;
 
@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    /// Whoever makes up a variable writes it down above.
+    /// Every variable is listed above.
     #[test]
     fn every_variable_of_this_program_is_known() {
         fn look(directory: &Path, seen: &mut Vec<String>) {

@@ -24,12 +24,12 @@
 //!   majority carries it as formed or already takes part in this change.
 //!
 //! A client acts on what it has read for less than half a quarantine, counted from its first read to
-//! the moment at which a node does what it is told.
+//! the moment at which a node does what it is asked.
 //!
 //! # How it is modelled
 //!
 //! **Clients** have no state. A write may be done if each marker that it depends on was there at some
-//! moment within the time for which a client acts on what it read: somebody can have read just these.
+//! moment within the time for which a client acts on what it read: a client can have read just these.
 //! So there is any number of clients and operators, each may be killed at any point, and any number of
 //! writes may be late. A node keeps what its markers have said within that time (`Statements`), and no
 //! more of it than the rules ask for.

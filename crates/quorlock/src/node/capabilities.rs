@@ -102,7 +102,7 @@ pub enum RecordEnd {
 
 impl Capabilities {
     /// One clock that never drifts, any TTL, records that end by their lease, one of many, without queues: what
-    /// differs from that is said by the methods.
+    /// differs from that is set by the methods.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -130,13 +130,13 @@ impl Capabilities {
         Self { margin, ..self }
     }
 
-    /// It compares clients' times of day: a lease ends by that too, and numbers follow it.
+    /// It compares clients' times of day: a lease ends by that too, and fences follow it.
     #[must_use]
     pub const fn by_wall_clock(self) -> Self {
         Self { by_wall_clock: true, fences_by_clock: true, ..self }
     }
 
-    /// Its numbers follow the time of day of all clients.
+    /// Its fences follow the time of day of all clients.
     #[must_use]
     pub const fn fences_by_clock(self) -> Self {
         Self { fences_by_clock: true, ..self }

@@ -50,7 +50,7 @@ pub enum FailureKind {
     Quarantined(Duration),
     /// The node belongs to another set of nodes than the one that was given.
     OtherSet,
-    /// The number that the node has of the lock is one that it cannot have given out: far above the time of
+    /// The fence that the node has of the lock is one that it cannot have given out: far above the time of
     /// day, or so large that none is higher. It grants nothing with it, or what it granted does not count.
     Fence,
     /// The same server stands behind another URL as well.
@@ -150,7 +150,7 @@ impl Failure {
     /// What it means for a round.
     pub(crate) fn vote(&self) -> Vote {
         match self.kind() {
-            // What a node has granted with such a number has to be released.
+            // What a node has granted with such a fence has to be released.
             FailureKind::Silent | FailureKind::Broken | FailureKind::Fence => Vote::Unknown,
             FailureKind::Clock => Vote::Apart,
             FailureKind::Unreachable

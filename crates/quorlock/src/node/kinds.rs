@@ -136,7 +136,7 @@ pub(super) struct Kind {
     pub(super) init: fn(usize, &str, &NodeContext) -> Asked<Look>,
     /// Has it forget these locks, if they are free.
     pub(super) forget: fn(usize, &str, &NodeContext, &Names) -> Asked<Kept>,
-    /// Has it forget the number of a lock that nobody can have been given.
+    /// Has it forget the fence of a lock that no holder can have been given.
     pub(super) forget_number: fn(usize, &str, &NodeContext, &Name) -> Asked<Kept>,
 }
 

@@ -11,8 +11,8 @@
 //! from a future, is what makes the lock safe to cancel: a caller that goes away takes no request
 //! with it, and a late answer still reaches the round it belongs to.
 //!
-//! A node keeps the queue of each lock as well, if it can. Word that somebody's turn has come is not
-//! asked for: it goes to an [`Inbox`].
+//! A node keeps the queue of each lock as well, if it can. The message that a waiter's turn has come is
+//! not asked for: it goes to an [`Inbox`].
 
 #![cfg_attr(
     not(any(feature = "redis", feature = "sqlite")),
@@ -89,19 +89,19 @@ pub trait Node: Send + Sync + fmt::Debug {
     /// Takes a call in.
     fn submit(&self, call: Call);
 
-    /// Says where to send messages of grants to tickets of `client`, as the node with the index
+    /// Sets where to send grant messages for tickets of `client`, as the node with the index
     /// `node`. The latest call counts. A node that cannot send any answers [`Verb::Wait`] accordingly.
     fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>);
 }
 
 /// Takes in what nodes say without being asked.
 ///
-/// Anybody may have said it. Whoever takes it in compares the secret.
+/// Anyone may have sent it. The receiver compares the secret.
 pub trait Inbox: Send + Sync {
     /// `node` has passed the record of a lock on to a ticket.
     fn granted(&self, node: usize, grant: Grant);
 
-    /// Word of grants may have got lost on the way from `node`, and tickets there may be gone.
+    /// Grant messages may have got lost on the way from `node`, and tickets there may be gone.
     fn interrupted(&self, node: usize);
 
     /// `node` casts no vote: it does not carry the set of nodes, or not for long enough.
@@ -131,7 +131,7 @@ pub struct Grant {
     pub fence: u64,
 }
 
-/// Who asks: one for each [`Locker`](crate::Locker), so that the message of a grant finds its way.
+/// Who asks: one for each [`Locker`](crate::Locker), so that a grant message finds its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClientId(u64);
 
@@ -169,11 +169,11 @@ impl fmt::Display for ParticipantId {
 /// A place in the queue of a lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Ticket {
-    /// Whom to send the message of a grant to.
+    /// Which client to send the grant message to.
     pub client: ClientId,
-    /// What tells this ticket from others of that client.
+    /// What distinguishes this ticket from others of that client.
     pub waiter: u64,
-    /// What a message of a grant has to repeat. Another one with each request.
+    /// What a grant message has to repeat. Another one with each request.
     pub secret: Secret,
     /// Where it stands.
     pub number: TicketNumber,
@@ -184,10 +184,10 @@ pub struct Ticket {
     pub keep: Duration,
 }
 
-/// Where a ticket stands in the queue: low numbers are served first.
+/// Where a ticket stands in the queue: low ticket numbers are served first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TicketNumber {
-    /// Behind everybody who is there, and not below this.
+    /// Behind all that are there, and not below this.
     New(u64),
     /// Exactly here: what the nodes agreed on.
     Agreed(u64),
@@ -202,7 +202,7 @@ pub struct Request<'a> {
     /// the node could take the call.
     pub sent: Moment,
     /// The time of day then, or a little later, in microseconds since 1970. It may jump. A node that keeps
-    /// calls waiting tells the server a later one, of when it sends them, except with [`Verb::Mark`]: leases
+    /// calls waiting sends the server a later one, of when it sends them, except with [`Verb::Mark`]: leases
     /// count from `sent`, and so from no later than the server's records.
     pub wall_us: u64,
     /// What to do with it.
@@ -252,7 +252,7 @@ pub enum Verb<'a> {
         ttl: Duration,
         /// What to do if the record is not there. [`Restore::Heal`]: a node that has lost its memory, and
         /// casts no vote for that, stores it again, unless it has seen a later holder. [`Restore::WinBack`]:
-        /// a node that votes takes it anew if it is free, whoever stands in its queue. It stands at the
+        /// a node that votes takes it anew if it is free, even if others wait for it. It stands at the
         /// fence that is given, or above, then. A node that is a majority by itself does neither.
         restore: Restore,
         /// Who takes part in the lock; `None` for its maker.
@@ -262,7 +262,7 @@ pub enum Verb<'a> {
     /// ours already: [`Answer::Granted`]. Otherwise take or keep a place in the queue:
     /// [`Answer::Queued`].
     ///
-    /// A record that has ended without a release goes to the head of the queue, whoever asks.
+    /// A record that has ended without a release goes to the head of the queue, whichever client asks.
     Wait {
         /// The owner to be.
         token: &'a Token,
@@ -270,7 +270,7 @@ pub enum Verb<'a> {
         ttl: Duration,
         /// The place.
         ticket: Ticket,
-        /// If the record is ours, and somebody stands before us in the queue, let him have it.
+        /// If the record is ours, and a waiter stands before us in the queue, leave it to that one.
         yielding: bool,
         /// Which fence it is to have when it becomes ours; `None` for no fence.
         proposal: Option<Proposal>,
@@ -302,7 +302,7 @@ pub enum Verb<'a> {
     SetNote {
         /// The owner.
         token: &'a Token,
-        /// What to tell whoever looks, at most [`MAX_NOTED_BYTES`] long.
+        /// What to show to clients that look, at most [`MAX_NOTED_BYTES`] long.
         note: &'a str,
         /// How long to keep it.
         keep: Duration,
@@ -335,7 +335,7 @@ pub enum Answer {
     },
     /// Released, noted, broken.
     Done,
-    /// Released by whoever asked: others who hold the lock with the same token keep the record.
+    /// Released by the process that asked: others that hold the lock with the same token keep the record.
     LeftToOthers,
     /// Held by another, or not ours.
     Refused,
@@ -352,7 +352,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The fence of a holder that it tells, if it does.
+    /// The fence of a holder, if the answer has one.
     pub(crate) fn fence(&self) -> Option<u64> {
         match self {
             Self::Granted { fence } => Some(*fence),
@@ -436,7 +436,7 @@ pub trait Round: Send + Sync {
     /// What is asked of `node`.
     fn request(&self, node: usize) -> Request<'_>;
 
-    /// The final word of `node`.
+    /// The final answer of `node`.
     fn cast(self: Arc<Self>, node: usize, answer: Answer);
 
     /// `node` has not answered in time, and may yet.
@@ -451,7 +451,7 @@ pub trait Round: Send + Sync {
 
 /// One request to one node, with the way back for its answer.
 ///
-/// Dropped without an answer, it tells its round that none will come.
+/// Dropped without an answer, it informs its round that none will come.
 pub struct Call {
     /// `None` once it has been answered.
     round: Option<Arc<dyn Round>>,
@@ -486,7 +486,7 @@ impl Call {
     /// The means to tell the round not to wait for this call any longer.
     ///
     /// Apart from the call, because the call stays where it is, usually behind a lock of the node,
-    /// and the round may put new calls to that node when it is told.
+    /// and the round may put new calls to that node when it is informed.
     #[must_use = "the round learns of it by tell"]
     pub fn lateness(&self) -> Lateness {
         Lateness { round: self.round.clone(), node: self.node }

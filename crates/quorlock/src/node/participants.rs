@@ -40,7 +40,7 @@ impl Participants {
     }
 
     /// `who` holds it until `end` at least, in a record that lasts until `lasts`. Returns whether there
-    /// was room for it, which is always so for the maker and for whoever is there.
+    /// was room for it, which is always so for the maker and for one that is there.
     pub(crate) fn extend(
         &mut self,
         who: Option<ParticipantId>,

@@ -1,6 +1,6 @@
 //! What proves that a message about a ticket comes from a node.
 //!
-//! A message of a grant is a vote, and nobody asked for it: it comes over a channel on which others may
+//! A grant message is a vote, and nobody asked for it: it comes over a channel on which others may
 //! publish, and nothing else in it is hard to guess. So each request for a ticket carries a secret, which
 //! the node keeps with the ticket and repeats in the message.
 //!

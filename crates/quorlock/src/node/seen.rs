@@ -1,4 +1,4 @@
-//! What a node tells to whoever only looks.
+//! What a node shows to a client that only looks.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub struct Seen {
     pub record: Option<Record>,
     /// The note of the holder.
     pub note: Option<String>,
-    /// How many stand in its queue; `None` if the node keeps none, or does not tell.
+    /// How many stand in its queue; `None` if the node keeps none, or does not report it.
     pub waiters: Option<u64>,
     /// For how long the node casts no vote, since it may have forgotten some.
     pub quarantine: Option<Duration>,
@@ -44,7 +44,7 @@ pub(crate) fn noted(holder: Holder, note: &str) -> String {
 
 fn read(noted: &[u8], of: Holder) -> Option<String> {
     let note = noted.strip_prefix(of.to_string().as_bytes())?.strip_prefix(b" ")?;
-    // Whoever else can write to the node may have put anything here.
+    // Others that can write to the node may have put anything here.
     let note = &note[..note.len().min(MAX_NOTED_BYTES)];
     Some(String::from_utf8_lossy(note).into_owned())
 }

@@ -199,7 +199,7 @@ pub(crate) fn forget(
     (Kind::of(index, url)?.forget)(index, url, context, names)
 }
 
-/// Has the node behind the `index`-th URL forget the number of a lock that nobody can have been given.
+/// Has the node behind the `index`-th URL forget the fence of a lock that no holder can have been given.
 pub(crate) fn forget_number(
     index: usize,
     url: &str,

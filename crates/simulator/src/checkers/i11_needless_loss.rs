@@ -1,10 +1,10 @@
-//! I11: no loss without a cause. Whoever has his lock extended without end loses it only if no majority that votes
-//! has answered him within his lease.
+//! I11: no loss without a cause. A holder whose lock is extended without end loses it only if no majority that
+//! votes has answered it within its lease.
 //!
-//! Seen by what the nodes have answered to his extensions. It is a broken promise
-//! - if a majority has answered one in time, and each of them had his record or that of nobody: what it has not
+//! Seen by what the nodes have answered to its extensions. It is a broken promise
+//! - if a majority has answered one in time, and each of them had its record or none: what a node has not
 //!   it could have taken anew, once all those were heard that had it, and none of them has lost it;
-//! - if he gives the lock up before its time though no node has refused him his record, and no clock was off: a
+//! - if it gives the lock up before its time though no node has refused it its record, and no clock was off: a
 //!   request that was late says nothing of the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ const ONE_ROUND: u64 = 1_000_000;
 /// A server whose clock is further off may be refused by a client whose clock is as far off as it may be.
 const OFF: u64 = 50_000_000;
 
-/// Numbers follow the clock, in microseconds.
+/// Fences follow the clock, in microseconds.
 const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
 
 /// A request to extend a lock, and what came of it.
@@ -89,10 +89,10 @@ fn could_be_kept(setup: &Setup, its: &[Extension], window: &Window, ended: u64) 
         let mut willing = BTreeSet::new();
         for it in round.filter(|it| sure || it.executed.verb != VerbKind::WinBack) {
             let Executed { verb, reply, before, after, node, .. } = it.executed;
-            // Whoever does not know yet that the lock is held may store it nowhere.
+            // A client that does not know yet that the lock is held may store it nowhere.
             holds |= verb == VerbKind::Heal;
             let nobodys = reply == Reply::Refused && before.token == 0 && after.token == 0;
-            // A number that nobody can have been given is a failure of the node.
+            // A fence that no holder can have got is a failure of the node.
             let sound = after.number < (WALL_START + it.at) / 1_000 + DAY_US;
             if it.heard < ended && sound && (reply == Reply::Done || nobodys && it.votes) {
                 willing.insert(node);
@@ -109,7 +109,7 @@ fn could_be_kept(setup: &Setup, its: &[Extension], window: &Window, ended: u64) 
     })
 }
 
-/// Nobody refused it, and its time was not over.
+/// No node refused it, and its time was not over.
 fn too_early(setup: &Setup, its: &[Extension], process: u8, ended: u64) -> Option<String> {
     let lately = its.iter().filter(|it| it.at + validity(setup) > ended);
     let cause = |it: &Extension| it.executed.reply == Reply::Refused || it.off > OFF;
@@ -118,7 +118,7 @@ fn too_early(setup: &Setup, its: &[Extension], process: u8, ended: u64) -> Optio
     })
 }
 
-/// Whether somebody has given a lock back before that. Otherwise it was passed on inside of his process, and what he
+/// Whether a holder has given a lock back before that. Otherwise it was passed on inside its process, and what it
 /// has asked for is answered to the next.
 fn is_released(trace: &Trace, token: u64, before: u64) -> bool {
     trace.entries().iter().any(|entry| match entry.what {
@@ -204,7 +204,7 @@ mod tests {
         Entry { at: ms * MS, what }
     }
 
-    /// A holder from 0 to 1,000 ms that is told of the loss at `told`.
+    /// A holder from 0 to 1,000 ms that is notified of the loss at `told`.
     fn holder(told: u64) -> Vec<Entry> {
         let (window, process, name, holding, fence) = (1, 0, 0, 1, None);
         let (until, heeds, renewed) = (1_000 * MS, true, true);
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(found(701, gone), 0, "it was taken away");
     }
 
-    /// What the holder before him of the same process has asked for is answered to him.
+    /// What the previous holder of the same process has asked for is answered to this one.
     #[test]
     fn a_lock_that_was_passed_on_ends_by_the_extension_of_the_holder_before() {
         let asked_before = |heard_after: u64, released: bool| {

@@ -1,6 +1,6 @@
-//! I12: an error tells the truth about who holds. Whoever is told that a lock is taken wanted it at a moment at which
-//! somebody believed to hold it, or had a record of it on some node, or a place in its queue. Whoever is in line behind
-//! another of his process may be told the same of a lock that nobody has: he has only looked at the nodes.
+//! I12: an error tells the truth about who holds. A client that learns that a lock is taken wanted it at a moment at
+//! which another believed to hold it, or had a record of it on some node, or a place in its queue. A client in line
+//! behind another of its process may learn the same of a lock that is free: it has only looked at the nodes.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ pub(super) fn check(trace: &Trace) -> Vec<Violation> {
     .collect()
 }
 
-/// Whether somebody has not asked the nodes for the lock himself.
+/// Whether a client has not asked the nodes for the lock itself.
 fn is_in_line(attempt: &[Entry], asker: u8, name: u16) -> bool {
     !attempt.iter().any(|entry| match entry.what {
         What::Executed(Executed { name: of, process, verb, .. }) => {
@@ -50,9 +50,9 @@ fn is_in_line(attempt: &[Entry], asker: u8, name: u16) -> bool {
     })
 }
 
-/// Whether clocks of nodes were off while somebody waited, or were all set in the middle of it, so that what was asked
-/// before is refused for its time. Whoever is in line behind another of his process only looks at the nodes, and a look
-/// does not compare clocks: he is not told of them.
+/// Whether clocks of nodes were off while a client waited, or were all set in the middle of it, so that what was asked
+/// before is refused for its time. A client in line behind another of its process only looks at the nodes, and a look
+/// does not compare clocks: it does not learn of them.
 fn clocks_are_off(entries: &[Entry], (from, to): (usize, usize)) -> bool {
     let mut stepped = 0;
     entries[..to].iter().enumerate().any(|(index, entry)| match entry.what {
@@ -70,8 +70,8 @@ fn clocks_are_off(entries: &[Entry], (from, to): (usize, usize)) -> bool {
 /// A clock that differs by more than this is off.
 const MOST_OFF: u64 = 1_000_000_000;
 
-/// Whether somebody has a record of the lock on a node by what has happened until then: one who takes several locks
-/// holds the first before he believes in it.
+/// Whether a client has a record of the lock on a node by what has happened until then: one that takes several locks
+/// holds the first before it believes in it.
 fn had_something(before: &[Entry], name: u16, since: u64) -> bool {
     let mut nodes = BTreeSet::new();
     before.iter().rev().any(|entry| match entry.what {
@@ -83,7 +83,7 @@ fn had_something(before: &[Entry], name: u16, since: u64) -> bool {
     })
 }
 
-/// Whether it shows that somebody has a record of the lock on a node, or gets one, or is in its queue.
+/// Whether it shows that a client has a record of the lock on a node, or gets one, or is in its queue.
 fn has_something(entry: &Entry, name: u16) -> bool {
     let What::Executed(Executed { name: of, verb, reply, token, before, after, .. }) = entry.what
     else {
@@ -102,7 +102,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Whoever is told so has asked a node himself.
+    /// The client that learns so has asked a node itself.
     fn found(others: Vec<Entry>) -> usize {
         found_in([others, vec![executed(101, 0, 0, Reply::NoVote)]].concat())
     }

@@ -1,5 +1,5 @@
-//! I13: nobody fails for his own line. While a majority of the nodes answers a client steadily, it gets every lock that
-//! nobody has, and keeps those that it holds, however many it wants or holds at once; and a request that is soon there
+//! I13: no client fails for its own line. While a majority of the nodes answers one steadily, it gets every lock that
+//! is free, and keeps those that it holds, however many it wants or holds at once; and a request that is soon there
 //! is not refused for the time that it names, however long it has waited to be sent.
 //!
 //! A node answers steadily if it is never silent for longer than it may be: since its last answer, or since the oldest
@@ -21,7 +21,7 @@ const OFF: u64 = 100_000_000;
 const BEHIND: u64 = 45_000_000;
 /// A request that takes so long is not late, by clocks that are no further off.
 const SOON: u64 = 100_000_000;
-/// Numbers follow the clock, in microseconds.
+/// Fences follow the clock, in microseconds.
 const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
 
 /// When one node was asked by one process, and when it was silent.

@@ -1,5 +1,5 @@
-//! I5: confirm, extend and release change only their own records, nobody takes one that is owned, and
-//! nobody stores again what that node has not granted to it.
+//! I5: confirm, extend and release change only their own records, no client takes one that is owned, and
+//! none stores again what that node has not granted to it.
 
 use std::collections::BTreeSet;
 

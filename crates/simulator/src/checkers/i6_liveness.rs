@@ -1,5 +1,5 @@
-//! I6: once faults stop, somebody acquires within `max_ttl` + 3 s, everybody in his turn, and a lock
-//! that is let go of in the calm goes to whoever waits for it, without waiting for its end.
+//! I6: once faults stop, some client acquires within `max_ttl` + 3 s, every one in its turn, and a lock
+//! that is let go of in the calm goes to the next waiter, without waiting for its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,8 +21,8 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
         found.push(Violation { invariant: Invariant::Liveness, at, text });
     };
     let mut later = trace.entries().iter().filter(|entry| entry.at > calm);
-    // A node that nobody asks does not know that it has to wait before it votes. Whoever wants a lock
-    // for a moment only may have gone before all of them were there again.
+    // A node that is not asked does not know that it has to wait before it votes. A client that wants a
+    // lock for a moment only may have gone before all of them were there again.
     let asks = later.clone().find(|entry| matches!(entry.what, What::Asks(_)));
     if let Some(by) = asks.map(|entry| entry.at + longest) {
         let first = later.find(|entry| matches!(entry.what, What::Opened(_)));
@@ -31,7 +31,7 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
         }
     }
     let mut asking: BTreeMap<u8, u64> = BTreeMap::new();
-    // When nobody held the lock any more, and whether it is the one that is asked for.
+    // When no client held the lock any more, and whether it is the one that is asked for.
     let mut names: BTreeMap<u32, u16> = BTreeMap::new();
     // The windows that are open, each with what it shares with others.
     let mut open: BTreeSet<(u32, u32)> = BTreeSet::new();

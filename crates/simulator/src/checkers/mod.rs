@@ -33,7 +33,7 @@ pub enum Invariant {
     Records,
     /// Confirm, extend and release change only their own records.
     OwnRecords,
-    /// Once faults stop, everybody acquires in his turn.
+    /// Once faults stop, every client acquires in its turn.
     Liveness,
     /// The same seed gives the same trace.
     Determinism,
@@ -43,9 +43,9 @@ pub enum Invariant {
     Leftovers,
     /// No loss without a cause: a majority that votes and answers within the lease means that the lock is kept.
     NeedlessLoss,
-    /// An error tells the truth about who holds: a lock is called taken only if somebody has something of it.
+    /// An error tells the truth about who holds: a lock is called taken only if a client has something of it.
     Truth,
-    /// While a majority answers steadily nobody fails, however many locks are wanted or held at once.
+    /// While a majority answers steadily no client fails, however many locks are wanted or held at once.
     OwnLine,
 }
 

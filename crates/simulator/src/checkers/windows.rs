@@ -1,4 +1,4 @@
-//! The times in which somebody believes to hold a lock.
+//! The times in which a client believes to hold a lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::trace::{Entry, Opened, Trace, What};
 pub(crate) struct Window {
     pub(crate) opened: Opened,
     pub(crate) from: u64,
-    /// The end of the belief: it was let go of, or its loss was told, or its process ended, or its
+    /// The end of the belief: it was let go of, or its loss was signalled, or its process ended, or its
     /// validity ran out.
     pub(crate) to: u64,
     /// The latest end of validity that was ever reported.
@@ -44,8 +44,8 @@ pub(crate) struct Forced {
 }
 
 impl Forced {
-    /// Takes in what happens next. Returns whether somebody begins to hold a lock that is being taken away
-    /// from him, or was: he may learn of both long after others hold it.
+    /// Takes in what happens next. Returns whether a client begins to hold a lock that is being taken away
+    /// from it, or was: it may learn of both long after others hold it.
     pub(crate) fn see(&mut self, entry: &Entry) -> bool {
         match entry.what {
             What::Opened(opened) => return self.hits(&opened, entry.at),

@@ -1,7 +1,7 @@
 //! The client's end: a node, as the lock meets it.
 //!
 //! It does what the link to a Redis server does: one ordered connection, calls that are answered with
-//! a failure when it breaks, releases that are owed and sent again, word of an interruption after each
+//! a failure when it breaks, releases that are owed and sent again, a notice of interruption after each
 //! reconnection, a time limit after which a round does not wait for a call any longer, and a line for what the server
 //! cannot take yet.
 
@@ -84,7 +84,7 @@ struct Waiting {
     call: Call,
     number: u32,
     since: Moment,
-    /// The time of day that the server was told.
+    /// The time of day that was sent to the server.
     wall_us: u64,
     again: bool,
     /// In the command of another.
@@ -242,7 +242,7 @@ impl Link {
         self.send_as(state, asked, Waiting { call, number, since, wall_us, again, together });
     }
 
-    /// Sends what the server can take by now of what waits for that. It is told the time of day at which it is sent, and
+    /// Sends what the server can take by now of what waits for that, with the time of day at which it is sent;
     /// extensions go out together.
     fn fill(&self) {
         let moot = {
@@ -633,7 +633,7 @@ impl Link {
         world.links.remove(&self.id);
     }
 
-    /// The process is dead: nothing is sent any more, and nobody hears of it.
+    /// The process is dead: nothing is sent any more, and no caller hears of it.
     pub(crate) fn die(&self) {
         let (waiting, parked, backlog) = {
             let mut state = self.state();

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   link (client) ── Up: hello, requests, fin ──▶ server        in order, each with its delay
-//!                 ◀── Down: welcome, replies, word, reset ──
+//!                 ◀── Down: welcome, replies, grants, reset ──
 //! ```
 //!
 //! A path that is cut holds back what is on it, as TCP does, and lets go of it when it is mended. A
 //! connection that its client has given up may still hold requests: they run late, unless the server
-//! was started anew or was told to end that connection.
+//! was started anew or was asked to end that connection.
 
 mod link;
 
@@ -49,7 +49,7 @@ pub(crate) struct Conn {
     down_last: u64,
     client_open: bool,
     server_open: bool,
-    /// Who listens to word of grants on it.
+    /// Which client listens to grant messages on it.
     listener: Option<ClientId>,
     /// Which start of the server has greeted it.
     run_id: u64,
@@ -96,11 +96,11 @@ pub(crate) struct Network {
     kills: bool,
     /// For what happens to connections that are given up.
     random: Random,
-    /// The latest messages of grants, as somebody who listens has them.
+    /// The latest grant messages, as an eavesdropper has them.
     overheard: VecDeque<(ClientId, Grant)>,
 }
 
-/// So many messages somebody who listens remembers.
+/// So many messages an eavesdropper remembers.
 const OVERHEARD: usize = 32;
 
 impl Network {
@@ -320,9 +320,9 @@ impl State {
         }
     }
 
-    /// Sends a process messages of grants in the name of all its servers, by somebody who knows everything
-    /// but the secrets of messages that were not sent yet: for each of its tickets one of his own making,
-    /// and all that he has overheard, as they were and with another number.
+    /// Sends a process grant messages in the name of all its servers, by an attacker that knows everything
+    /// but the secrets of messages that were not sent yet: for each of its tickets one that is made up,
+    /// and all that were overheard, as they were and with another fence.
     pub(crate) fn forge(&mut self, process: usize) {
         let now = self.now;
         let conns = self.network.conns.iter();
@@ -389,7 +389,7 @@ impl State {
         self.send_up(id, at, Up::Fin);
     }
 
-    /// A connection breaks: the client is told at once, and the server gets what is on the way.
+    /// A connection breaks: the client is notified at once, and the server gets what is on the way.
     pub(crate) fn break_path(&mut self, process: usize, node: usize) {
         for id in self.network.over(process, node) {
             let Some(conn) = self.network.conns.get_mut(&id) else { continue };

@@ -97,7 +97,7 @@ impl Asked {
             Verb::Mark(mark) => AskedVerb::Mark(Some(mark.clone())),
         };
         let name = request.name.as_bytes().to_vec();
-        // As word of a grant repeats it.
+        // As the grant message repeats it.
         let sent = match request.verb {
             Verb::Wait { ticket, .. } => ticket.sent,
             _ => request.sent,

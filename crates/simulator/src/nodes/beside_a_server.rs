@@ -159,7 +159,7 @@ impl Pair {
         let server = RedisServer::builder().own_clock().arg("--enable-debug-command", "yes");
         let server = server.start();
         server.clock().rate(0.0);
-        // Keys go when somebody looks, and not at some time after.
+        // Keys go when a request looks at them, and not at some time after.
         let still = server.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
         assert_eq!(still, Reply::Simple("OK".into()));
         let now_us = shown_us(&server);
@@ -311,7 +311,7 @@ impl Pair {
         self.jump_ms((from_us.div_ceil(1_000) - self.now_us / 1_000).cast_signed(), 0).await;
     }
 
-    /// One number above those that were given out, or so many more.
+    /// One fence above those that were given out, or so many more.
     fn acquire(&self, who: usize, above: u64) -> AskedVerb {
         let known = self.simulated.kept(NAMES[0].as_bytes(), 0).number;
         let proposal = Some(Proposal { least: known.max(self.now_us) + 1 + above, block: 1 });
@@ -361,7 +361,7 @@ impl Pair {
         self.server.clock().jump_ms(by_ms);
         self.now_us = self.now_us.saturating_add_signed(by_ms * 1_000);
         assert_eq!(shown_us(&self.server), self.now_us, "its clock stands still otherwise");
-        // Whoever looks at a key that has expired drops it: on both sides.
+        // A look at a key that has expired drops it: on both sides.
         for name in NAMES {
             self.compare(self.asked(name, AskedVerb::Inspect, 0), step).await;
         }
@@ -386,7 +386,7 @@ impl Pair {
     fn asked(&self, name: &str, verb: AskedVerb, off_us: i64) -> Asked {
         let wall_us = self.now_us.saturating_add_signed(off_us);
         let name = name.as_bytes().to_vec();
-        // As word of a grant repeats it.
+        // As the grant message repeats it.
         let sent = match &verb {
             AskedVerb::Wait { ticket, .. } => ticket.sent,
             _ => self.time.now(),
@@ -432,7 +432,7 @@ impl Pair {
             0 => Duration::from_millis(random.between(1, 2_000)),
             _ => MAX_TTL - Duration::from_millis(random.below(5_000)),
         };
-        // The last of them has nobody who listens.
+        // The last of them has no listener.
         let client = self.clients[usize::from(who + 1 == self.askers.len() as u64)];
         let number = match random.below(3) {
             0 => TicketNumber::Agreed(random.between(1, 50)),
@@ -553,8 +553,8 @@ impl Pair {
     }
 
     /// Whether an acquisition in the strict dialect is answered by what stands before all functions: a
-    /// server that votes refuses what is held, and grants what is free and nobody waits for, if the
-    /// numbers that are proposed lie above those that were given out.
+    /// server that votes refuses what is held, and grants what is free and has no waiter, if the
+    /// fences that are proposed lie above those that were given out.
     fn is_short(&self, asked: &Asked) -> Option<bool> {
         let Data::Strict(keys) = &self.simulated.data else { return None };
         let AskedVerb::Acquire { proposal, .. } = &asked.verb else { return None };
@@ -603,7 +603,7 @@ impl Pair {
         }
     }
 
-    /// The record, the queue with its numbers, how many have told what they want, and how long that lasts.
+    /// The record, the queue with its ticket numbers, how many waiters it has stored, and how long that lasts.
     fn stored(&self, name: &str) -> Vec<String> {
         let look = "local lock, queue = KEYS[1], KEYS[1] .. ':quorlock:queue'
             local stored = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES')
@@ -646,7 +646,7 @@ struct StrictRecord<'a> {
     /// Empty if it is free. Behind the token stands who holds it, if it is not the maker alone.
     owner: &'a str,
     expiry_us: u64,
-    /// Whether it says that somebody waits.
+    /// Whether it says that a client waits.
     waited: bool,
 }
 
@@ -707,7 +707,7 @@ fn same(real: &Answer, simulated: &Served) -> bool {
         | (Answer::LeftToOthers, Answer::LeftToOthers)
         | (Answer::Refused, Answer::Refused) => true,
         (Answer::Queued(a), Answer::Queued(b)) => {
-            // Whether word will come is a matter of the connection, not of the server.
+            // Whether a grant message will come is a matter of the connection, not of the server.
             (a.ticket_no, a.record) == (b.ticket_no, b.record)
         }
         (Answer::Seen(a), Answer::Seen(b)) => {
@@ -829,8 +829,8 @@ async fn strict_of_another_set() {
     }
 }
 
-/// Whoever stands in the queue and does not hear of its turn is passed over, and uses up the last number that
-/// anybody can be given. Who asks gets none then, and the lock is nobody's.
+/// A waiter that stands in the queue and does not hear of its turn is passed over, and uses up the last fence that
+/// can be given out. The client that asks gets none then, and the lock is free.
 #[test]
 async fn strict_where_the_numbers_end() {
     let mut pair = Pair::new(Dialect::Strict, 1).await;
@@ -896,7 +896,7 @@ async fn strict_until_the_list_is_full() {
         pair.compare(extend(&pair, Some(*participant)), 259).await;
     }
     assert_eq!(listed(&pair), 256);
-    // The maker always has room, and whoever is listed stays so.
+    // The maker always has room, and a participant that is listed stays so.
     for who in [None, Some(all[0]), Some(all[256])] {
         pair.compare(extend(&pair, who), 260).await;
         pair.compare_stored(260);

@@ -64,7 +64,7 @@ impl Script<'_> {
         self.planted == Some(bug)
     }
 
-    /// Tells a client of a grant; `false` if nobody listens.
+    /// Notifies a client of a grant; `false` if no connection listens.
     fn publish(&mut self, client: ClientId, grant: Grant) -> bool {
         let heard = (self.listeners)(client);
         if heard {
@@ -131,12 +131,12 @@ pub(crate) struct Server {
     history: Option<VecDeque<(u64, Data)>>,
     planted: Option<Planted>,
     quiet: Duration,
-    /// The last numbers before they were poisoned.
+    /// The last fences before they were poisoned.
     sound: ByName<u64>,
 }
 
 impl Data {
-    /// Shows the last number of every lock, to be changed.
+    /// Shows the last fence of every lock, to be changed.
     fn numbers(&mut self, change: impl FnMut(&[u8], &mut u64)) {
         match self {
             Self::Redlock(keys) => keys.records.numbers(change),
@@ -253,7 +253,7 @@ impl Server {
         Kept { token, until, number }
     }
 
-    /// Every lock that it knows has this number from now on, until somebody puts it right.
+    /// Every lock that it knows has this last fence from now on, until it is put right.
     pub(crate) fn poison(&mut self, number: u64) {
         self.cure();
         let sound = &mut self.sound;
@@ -263,7 +263,7 @@ impl Server {
         });
     }
 
-    /// Somebody puts numbers right that are none.
+    /// Puts implausible fences right.
     pub(crate) fn cure(&mut self) {
         let sound = std::mem::take(&mut self.sound);
         self.data.numbers(|name, last| {

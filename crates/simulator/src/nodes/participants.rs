@@ -47,7 +47,7 @@ impl<R: Records> Keys<R> {
         shares.iter().any(|(who, end)| who.is_some() && *end > script.micros())
     }
 
-    /// Whether somebody is listed.
+    /// Whether a participant is listed.
     pub(super) fn is_listed(&self, who: Option<ParticipantId>, name: &[u8]) -> bool {
         self.records.shares(name).iter().any(|(other, _)| *other == who)
     }

@@ -12,7 +12,7 @@ use super::verbs::{Keys, Records, Taking};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Queue {
-    /// By number, then by token, as a sorted set has them.
+    /// By ticket number, then by token, as a sorted set has them.
     pub(super) places: BTreeMap<(u64, Vec<u8>), Waiter>,
     /// The last millisecond of its life, on the server's clock.
     pub(super) until: u64,
@@ -43,7 +43,7 @@ pub(super) enum Turn {
 }
 
 impl<R: Records> Keys<R> {
-    /// Takes or keeps a place, and returns its number.
+    /// Takes or keeps a place, and returns its ticket number.
     pub(super) fn take_place(
         &mut self,
         name: &[u8],
@@ -97,14 +97,14 @@ impl<R: Records> Keys<R> {
             if token == me {
                 return Turn::Mine;
             }
-            // Nobody waits for so long without asking again.
+            // No waiter waits for so long without asking again.
             if script.micros() > waiter.seen_us + forgotten_ms(waiter.ttl_ms) * 1_000 {
                 continue;
             }
             let proposal = waiter.proposal.map(|proposal| proposal.at_least(next));
             let (ttl_ms, seen_us) = (waiter.ttl_ms, Some(waiter.seen_us));
             let taking = Taking { ttl_ms, proposal, least: next, seen_us };
-            // Whoever wants a number that nobody can be given is passed over.
+            // A waiter that wants a fence that cannot be given out is passed over.
             let Ok(number) = self.records.take(name, &token, taking, script) else { continue };
             let (Ticket { client, waiter, secret, .. }, sent) = (waiter.ticket, waiter.sent);
             let grant = Grant { waiter, secret, sent, others, fence: number };
@@ -114,7 +114,7 @@ impl<R: Records> Keys<R> {
         }
     }
 
-    /// Lets go of a lock: it is passed on, or free if there is nobody, or nobody may have it now.
+    /// Lets go of a lock: it is passed on, or free if there is no waiter, or none may have it now.
     pub(super) fn let_go(&mut self, name: &[u8], me: &[u8], next: u64, script: &mut Script<'_>) {
         let waiting = self.queues.get(name).is_some_and(|queue| !queue.places.is_empty());
         self.records.left_in_queue(name, waiting);

@@ -1,4 +1,4 @@
-//! Records of the `redlock` dialect: a string with an expiry, and the number in a second key.
+//! Records of the `redlock` dialect: a string with an expiry, and the fence in a second key.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ struct Lock {
     /// The last millisecond of its life.
     until: u64,
     shares: Shares,
-    /// Whether somebody has taken a place in the queue behind it.
+    /// Whether a waiter has taken a place in the queue behind it.
     marked: bool,
 }
 
 impl Records {
-    /// Shows the last number of every lock, to be changed.
+    /// Shows the last fence of every lock, to be changed.
     pub(super) fn numbers(&mut self, mut change: impl FnMut(&[u8], &mut u64)) {
         for (name, number) in &mut self.numbers {
             change(name, number);

@@ -106,7 +106,7 @@ impl Pair {
         let token = self.tokens[who as usize];
         let name = NAMES[usize::from(random.percent(30))].as_bytes().to_vec();
         let least = match random.below(16) {
-            // What nobody can be given.
+            // What cannot be given out.
             0 => 1 << 53,
             1 => u64::MAX,
             _ => step * 100 + random.below(150),
@@ -114,7 +114,7 @@ impl Pair {
         let proposal =
             random.percent(90).then(|| Proposal { least, block: random.between(1, 16) as u16 });
         let ttl = TTL - Duration::from_millis(random.below(5_000));
-        // The last of them has nobody who listens.
+        // The last of them has no listener.
         let client = self.clients[usize::from(who + 1 == self.tokens.len() as u64)];
         let number = match random.below(3) {
             0 => TicketNumber::Agreed(random.between(1, 50)),
@@ -196,7 +196,7 @@ fn same(real: &Answer, simulated: &Served) -> bool {
         | (Answer::LeftToOthers, Answer::LeftToOthers)
         | (Answer::Refused, Answer::Refused) => true,
         (Answer::Queued(a), Answer::Queued(b)) => {
-            // Whether word will come is a matter of the connection, not of the server.
+            // Whether a grant message will come is a matter of the connection, not of the server.
             a.ticket_no == b.ticket_no && same_record(a.record, b.record)
         }
         (Answer::Seen(a), Answer::Seen(b)) => {

@@ -1,4 +1,4 @@
-//! Records of the `strict` dialect: owner, expiry and number in one, and a marker that tells which
+//! Records of the `strict` dialect: owner, expiry and fence in one, and a marker that tells which
 //! start of the server has been voting.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::verbs::{Records as Dialect, Refusal, Taking, Winning, refuse};
 use super::{ByName, Script};
 use crate::planted::Planted;
 
-/// How far a number may be ahead of the client's time of day.
+/// How far a fence may be ahead of the client's time of day.
 pub(super) const MOST_AHEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
 
 #[derive(Debug, Clone, Default)]
@@ -26,12 +26,12 @@ pub(super) struct Lock {
     /// Empty if it is free.
     pub(super) owner: Vec<u8>,
     pub(super) shares: Shares,
-    /// Whether somebody may stand in its queue.
+    /// Whether a waiter may stand in its queue.
     pub(super) waited: bool,
 }
 
 impl Lock {
-    /// A record that says who holds it does not say whether somebody waits: that is taken for granted.
+    /// A record that says who holds it does not say whether a client waits: that is taken for granted.
     fn set_shares(&mut self, shares: Shares) {
         self.waited |= !shares.is_empty();
         self.shares = shares;
@@ -66,7 +66,7 @@ impl Records {
         Self { locks: ByName::new(), marker: Some(mark) }
     }
 
-    /// Shows the last number of every lock, to be changed.
+    /// Shows the last fence of every lock, to be changed.
     pub(super) fn numbers(&mut self, mut change: impl FnMut(&[u8], &mut u64)) {
         for (name, lock) in &mut self.locks {
             change(name, &mut lock.number);

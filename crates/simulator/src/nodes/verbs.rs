@@ -21,33 +21,33 @@ pub(super) struct Keys<R> {
     pub(super) queues: ByName<Queue>,
 }
 
-/// How a record becomes somebody's.
+/// How a record gets an owner.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taking {
     pub(super) ttl_ms: u64,
     pub(super) proposal: Option<Proposal>,
-    /// The least number, though none is asked for.
+    /// The least fence, though none is asked for.
     pub(super) least: u64,
     /// When the request that its holder counts from was seen, if it was an earlier one.
     pub(super) seen_us: Option<u64>,
 }
 
-/// How a record is taken anew for whoever holds the lock by other servers.
+/// How a record is taken anew for a client that holds the lock by other servers.
 #[derive(Debug, Clone)]
 pub(super) struct Winning {
     pub(super) ttl_ms: u64,
-    /// The last number of the holder.
+    /// The last fence of the holder.
     pub(super) last: u64,
     pub(super) shares: Shares,
     /// Whether anybody stands in its queue.
     pub(super) waited: bool,
 }
 
-/// No number reaches this: one more would not be another one for Lua.
+/// No fence reaches this: one more would not be a different number in Lua.
 pub(super) const NUMBERS_END: u64 = 1 << 53;
 
 impl Taking {
-    /// The last number of the new holder, where `last` was given out.
+    /// The last fence of the new holder, where `last` was given out.
     pub(super) fn number(self, last: u64, script: &Script<'_>) -> Result<u64, Refusal> {
         let proposal = self.proposal.unwrap_or(Proposal { least: self.least, block: 1 });
         if script.has(Planted::PoisonAdopted) {
@@ -70,7 +70,7 @@ pub(super) enum Refusal {
     Clock,
     /// By its marker.
     Marker(Box<Marker>),
-    /// It has no number that anybody can be given.
+    /// It has no fence that can be given out.
     Number,
 }
 
@@ -91,9 +91,9 @@ pub(super) trait Records: Default + Clone {
     fn is_live(&self, name: &[u8], script: &Script<'_>) -> bool;
     fn left(&self, name: &[u8], script: &Script<'_>) -> Duration;
     fn last_number(&self, name: &[u8]) -> u64;
-    /// The least number for whom a lock is passed on to by somebody who proposes none.
+    /// The least fence for a waiter that gets the lock from a holder that proposes none.
     fn newest(&self, wall_us: u64) -> u64;
-    /// Whether nobody can be given this number.
+    /// The refusal, if no holder can get this fence.
     fn number_refusal(&self, name: &[u8], least: u64, script: &Script<'_>) -> Option<Refusal>;
     fn raise(&mut self, name: &[u8], least: u64, script: &Script<'_>) -> Result<u64, Refusal>;
     fn take(
@@ -127,11 +127,11 @@ pub(super) trait Records: Default + Clone {
     fn ends(&self, name: &[u8], script: &Script<'_>) -> u64;
     fn end_at(&mut self, name: &[u8], end_us: u64);
     fn drop(&mut self, name: &[u8], script: &Script<'_>);
-    /// Somebody stands in the queue of the one who has the lock.
+    /// A waiter stands in the queue behind the holder.
     fn queued_behind(&mut self, name: &[u8]);
-    /// Whether anybody is left in the queue.
+    /// Whether any waiter is left in the queue.
     fn left_in_queue(&mut self, name: &[u8], others: bool);
-    /// Whether a release looks for nobody by what the record says.
+    /// Whether a release looks for no waiter by what the record says.
     fn tells_that_nobody_waits(&self, name: &[u8]) -> bool;
     /// The holder's token and the end of its time in nanoseconds, if that is not over.
     fn kept(&self, name: &[u8], clock: u64) -> Option<(&[u8], u64)>;
@@ -310,7 +310,7 @@ impl<R: Records> Keys<R> {
         let (ticket, proposal, sent) = (*ticket, *proposal, ticket.sent);
         let waiter = Waiter { ticket, ttl_ms, sent, proposal, seen_us: script.micros() };
         let number = self.take_place(name, &me, waiter, script);
-        // Whether word will come is known by the connection: it listens, or it is none.
+        // Whether a grant message will come is known by the connection: it listens, or it is none.
         let queued = |record| {
             Answer::Queued(Box::new(Queued { ticket_no: number, record, will_notify: true }))
         };
@@ -330,7 +330,7 @@ impl<R: Records> Keys<R> {
         let taking = Taking { ttl_ms: keep_ms, proposal, least: 0, seen_us: None };
         let number = self.records.take(name, &me, taking, script);
         if number.is_err() {
-            // Those before us who did not hear of their turn have used up the numbers.
+            // The waiters before us that did not hear of their turn have used up the fences.
             self.records.drop(name, script);
         }
         Ok(Answer::Granted { fence: number? })

@@ -1,5 +1,5 @@
 //! The partition. A holder is cut off from all nodes but one. It cannot extend its lock any more,
-//! and is told of the loss in time to stop; only then another, on the side of the majority, gets
+//! and is notified of the loss in time to stop; only then another, on the side of the majority, gets
 //! the lock.
 
 use super::{Scenario, cut, fault};

@@ -1,6 +1,6 @@
 //! The suspended laptop. The machine of a holder is suspended. Its timers stand still; the clock
-//! that the lock goes by does not. When it wakes up the holder is told within a second that the
-//! lock is lost, and nothing that asks before that is told otherwise.
+//! that the lock goes by does not. When it wakes up the holder is notified within a second that the
+//! lock is lost, and nothing that asks before that gets another answer.
 
 use super::{Scenario, fault};
 use crate::nemesis::FaultKind;

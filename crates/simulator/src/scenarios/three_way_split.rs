@@ -1,5 +1,5 @@
 //! The three-way split. Three clients ask at the same time, each of them nearest to another node,
-//! so that each has one vote and nobody a majority. They yield by the numbers of their tickets, and
+//! so that each has one vote and none a majority. They yield by their ticket numbers, and
 //! one after the other gets the lock.
 
 use super::{Scenario, fault};

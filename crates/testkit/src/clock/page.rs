@@ -1,7 +1,7 @@
-//! The file through which a server is told what its clock shows.
+//! The file that tells a server what its clock shows.
 //!
 //! Its layout is described in `clock/server_clock.c`, which reads it. It is written like any file:
-//! the system shows a write to whoever has the file mapped.
+//! the system shows a write to every process that has the file mapped.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -121,7 +121,7 @@ pub async fn an_extension_never_creates_a_record(backend: &impl Backend) {
     assert!(owner.seen(&node).await.is_none());
 }
 
-/// The holder died: somebody else gets the name after the TTL.
+/// The holder died: another gets the name after the TTL.
 pub async fn an_expired_record_is_free(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases]).await {
         return;
@@ -207,7 +207,7 @@ pub async fn calls_take_effect_in_the_order_of_submission(backend: &impl Backend
     }
 }
 
-/// The order of different names is nobody's business. That of one name holds whatever else is under way.
+/// The order of different names does not matter. That of one name holds whatever else is under way.
 pub async fn calls_of_each_name_keep_their_order_under_load(backend: &impl Backend) {
     let node = open(backend).await;
     for round in 0..5 {

@@ -13,14 +13,14 @@ use super::{Backend, LONG};
 /// What the clients call the node: not a number that anything starts at.
 const NODE: usize = 3;
 
-/// A client with a handle of its own, and all that it was told.
+/// A client with a handle of its own, and all messages that it got.
 pub struct Client {
     id: ClientId,
     node: Arc<dyn Node>,
     heard: Arc<Heard>,
 }
 
-/// Word of a grant.
+/// A grant message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word {
     /// Which of the client's tickets was served.
@@ -48,7 +48,7 @@ pub struct Waiter<'a> {
     waiter: u64,
 }
 
-/// A handle for whoever wants to hear nothing.
+/// A handle for a client that listens to no messages.
 pub(super) async fn open(backend: &impl Backend) -> Arc<dyn Node> {
     backend.open(ClientId::random(&TokioRuntime::current())).await
 }
@@ -76,37 +76,37 @@ impl Client {
         Waiter { client: self, owner: owner(name), waiter }
     }
 
-    /// What word there has been since the last time. What the node had sent before this was called
+    /// The grant messages since the last time. What the node had sent before this was called
     /// has come when this returns: it answers in between.
     pub async fn words(&self) -> Vec<Word> {
         owner("looked at").seen(&self.node).await;
         self.heard()
     }
 
-    /// Of each word that has come so far, whether it left others waiting.
+    /// Of each grant message so far, whether it left others waiting.
     #[must_use]
     pub fn left_others(&self) -> Vec<bool> {
         locked(&self.heard.others).clone()
     }
 
-    /// The number that came with each word so far.
+    /// The fence that came with each grant message so far.
     #[must_use]
     pub fn numbers(&self) -> Vec<u64> {
         locked(&self.heard.numbers).clone()
     }
 
-    /// What word has come since the last time, without waiting for what is on its way.
+    /// The grant messages since the last time, without waiting for what is on its way.
     #[must_use]
     pub fn heard(&self) -> Vec<Word> {
         std::mem::take(&mut *locked(&self.heard.words))
     }
 
-    /// Does something as soon as the next word comes, while it is being told.
+    /// Does something as soon as the next grant message comes, while that is being delivered.
     pub fn on_next_word(&self, then: impl FnOnce() + Send + 'static) {
         *locked(&self.heard.then) = Some(Box::new(then));
     }
 
-    /// How often it was told that word may have got lost.
+    /// How often it was notified that grant messages may have got lost.
     #[must_use]
     pub fn interruptions(&self) -> usize {
         *locked(&self.heard.interruptions)
@@ -160,7 +160,7 @@ impl Waiter<'_> {
         &self.owner
     }
 
-    /// The word that the grant of what `probe` asked for would give.
+    /// The message that the grant of what `probe` asked for would give.
     ///
     /// # Panics
     /// If it asked for no place in a queue.
@@ -170,7 +170,7 @@ impl Waiter<'_> {
         Word { waiter, sent: probe.sent(), secret }
     }
 
-    /// A place in the queue of that number, with a secret of its own. Who asks for it says when.
+    /// A place in the queue with that ticket number and a secret of its own. The caller says when it asks for it.
     #[must_use]
     pub fn ticket(&self, number: TicketNumber) -> Ticket {
         let (secret, sent) = (Secret::random(&TokioRuntime::current()), Moment::default());

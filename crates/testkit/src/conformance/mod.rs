@@ -43,7 +43,7 @@ pub trait Backend {
     /// Ends when the authority knows that no handle of `client` is left.
     fn gone(&self, client: ClientId) -> impl Future<Output = ()>;
 
-    /// How much it keeps, be it records, queues or notes. Not the numbers of past holders.
+    /// How much it keeps, be it records, queues or notes. Not the fences of past holders.
     fn kept(&self) -> usize;
 }
 

@@ -1,4 +1,4 @@
-//! The numbers of holders.
+//! The fences of holders.
 
 #![expect(clippy::missing_panics_doc, reason = "that is what a case is for")]
 
@@ -15,7 +15,7 @@ use crate::eventually_async as eventually;
 /// Far above anything that a test gives out otherwise, and below the time of day.
 const HIGH: u64 = 1 << 50;
 
-/// Each holder has a higher number than all before it, whoever proposes what.
+/// Each holder has a higher fence than all before it, whatever is proposed.
 pub async fn every_holder_has_a_higher_number_than_those_before(backend: &impl Backend) {
     let node = open(backend).await;
     let mut last = 0;
@@ -33,7 +33,7 @@ pub async fn every_holder_has_a_higher_number_than_those_before(backend: &impl B
     }
 }
 
-/// Whoever reserves several numbers has them all.
+/// A holder that reserves several fences has them all.
 pub async fn a_block_of_numbers_is_nobody_elses(backend: &impl Backend) {
     let node = open(backend).await;
     let (first, next) = (owner("block"), owner("block"));
@@ -44,7 +44,7 @@ pub async fn a_block_of_numbers_is_nobody_elses(backend: &impl Backend) {
     assert_eq!(next.acquire_numbered(&node, LONG, proposal).number().await, 117);
 }
 
-/// A number that was proposed elsewhere is taken over from whoever has the record, and nobody else.
+/// A fence that was proposed elsewhere is taken over from the owner of the record only.
 pub async fn a_number_is_confirmed_by_the_holder_alone(backend: &impl Backend) {
     let node = open(backend).await;
     let (holder, other) = (owner("confirmed"), owner("confirmed"));
@@ -59,7 +59,7 @@ pub async fn a_number_is_confirmed_by_the_holder_alone(backend: &impl Backend) {
     assert_eq!(other.acquire(&node, LONG).number().await, HIGH + 1);
 }
 
-/// Also when nobody released it.
+/// Also when it was not released.
 pub async fn a_number_outlives_its_record(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases]).await {
         return;
@@ -72,7 +72,7 @@ pub async fn a_number_outlives_its_record(backend: &impl Backend) {
     assert_eq!(next.seen(&node).await.expect("a record").fence, Some(HIGH + 1));
 }
 
-/// Whoever gets a lock that is passed on has a higher number too, and not below what the last
+/// A waiter that gets a lock that is passed on has a higher fence too, and not below what the last
 /// holder proposed to all nodes.
 pub async fn a_grant_comes_with_a_number_of_its_own(backend: &impl Backend) {
     if lacks(backend, &[Need::Queues]).await {
@@ -96,7 +96,7 @@ pub async fn a_grant_comes_with_a_number_of_its_own(backend: &impl Backend) {
     assert_eq!(again.number().await, HIGH, "the same holder keeps its number");
 }
 
-/// Whoever asks once more for what it has got, or lets another have it, does not leave the number behind
+/// A client that asks once more for what it has got, or lets another have it, does not leave the fence below
 /// what it proposes now: the node may have forgotten what it gave out since the ticket was stored.
 pub async fn a_number_is_as_high_as_the_latest_request_wants_it(backend: &impl Backend) {
     if lacks(backend, &[Need::Queues]).await {
@@ -119,8 +119,8 @@ pub async fn a_number_is_as_high_as_the_latest_request_wants_it(backend: &impl B
     assert_eq!(record.fence, Some(303), "the first has it now");
 }
 
-/// A node that has come to the end of its numbers, or is asked for one beyond it, grants nothing: two holders
-/// with one number could not be told apart.
+/// A node that has come to the end of its fences, or is asked for one beyond it, grants nothing: two holders
+/// with one fence could not be distinguished.
 pub async fn a_number_that_would_not_grow_is_not_given_out(backend: &impl Backend) {
     const END: u64 = 1 << 53;
     let client = Client::of(backend).await;
@@ -153,7 +153,7 @@ pub async fn a_number_that_would_not_grow_is_not_given_out(backend: &impl Backen
     assert_eq!(holder.extend(&node, LONG).number().await, number, "it was not raised");
 }
 
-/// The number of a grant, or `None` if the node says that there is none.
+/// The fence of a grant, or `None` if the node says that there is none.
 fn given_out(answer: &Answer) -> Option<u64> {
     match answer {
         Answer::Granted { fence: number } => Some(*number),

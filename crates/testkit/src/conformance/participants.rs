@@ -68,7 +68,7 @@ pub async fn a_record_stays_with_its_maker_when_others_have_left(backend: &impl 
     nothing_is_left(backend);
 }
 
-/// Whoever dies keeps it for its own time and no longer.
+/// A participant that dies keeps it for its own time and no longer.
 pub async fn a_record_lasts_as_long_as_the_last_of_those_who_hold_it(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases]).await {
         return;
@@ -210,7 +210,7 @@ pub async fn a_lock_in_which_somebody_takes_part_is_not_yielded(backend: &impl B
     nothing_is_left(backend);
 }
 
-/// By force, whoever takes part.
+/// By force, whatever participants there are.
 pub async fn a_lock_is_taken_away_from_all_who_take_part(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases]).await {
         return;

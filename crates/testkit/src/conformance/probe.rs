@@ -39,7 +39,7 @@ enum Ask {
     List(Vec<u8>),
 }
 
-/// Any number, and one of them.
+/// Any fence, and one of them.
 const PROPOSAL: Proposal = Proposal { least: 1, block: 1 };
 
 fn wall_us() -> u64 {
@@ -47,7 +47,7 @@ fn wall_us() -> u64 {
     u64::try_from(wall.as_micros()).expect("before the year 500000")
 }
 
-/// An owner of records: a name and a token, and whether it wants a number.
+/// An owner of records: a name and a token, and whether it wants a fence.
 #[derive(Debug, Clone)]
 pub struct Owner {
     name: Name,
@@ -79,7 +79,7 @@ impl Owner {
         Self { name, queued: Arc::default(), ..self.clone() }
     }
 
-    /// The same owner, who wants no number.
+    /// The same owner, which wants no fence.
     #[must_use]
     pub fn without_number(self) -> Self {
         Self { proposal: None, ..self }
@@ -90,7 +90,7 @@ impl Owner {
         self.ask(node, Ask::Acquire(ttl, self.proposal))
     }
 
-    /// The same with a wish for numbers.
+    /// The same with a wish for fences.
     pub fn acquire_numbered(
         &self,
         node: &Arc<dyn Node>,
@@ -100,7 +100,7 @@ impl Owner {
         self.ask(node, Ask::Acquire(ttl, Some(proposal)))
     }
 
-    /// Asks `node` to stand at a number.
+    /// Asks `node` to confirm a fence.
     pub fn confirm(&self, node: &Arc<dyn Node>, number: u64) -> Arc<Probe> {
         self.ask(node, Ask::Confirm(number))
     }
@@ -110,7 +110,7 @@ impl Owner {
         self.ask(node, Ask::Extend(ttl, Restore::Never, None))
     }
 
-    /// The same, and to take the record anew if it is not there, as a holder with this last number.
+    /// The same, and to take the record anew if it is not there, as a holder with this last fence.
     pub fn win_back(&self, node: &Arc<dyn Node>, ttl: Duration, last: u64) -> Arc<Probe> {
         self.ask(node, Ask::Extend(ttl, Restore::WinBack(last), None))
     }
@@ -125,7 +125,7 @@ impl Owner {
         self.ask(node, Ask::Extend(ttl, Restore::Never, Some(participant)))
     }
 
-    /// Asks `node` to take somebody off that list.
+    /// Asks `node` to take a participant off that list.
     pub fn leave(&self, node: &Arc<dyn Node>, participant: ParticipantId) -> Arc<Probe> {
         self.ask(node, Ask::Release { next: 0, queued: false, participant: Some(participant) })
     }
@@ -135,7 +135,7 @@ impl Owner {
         self.release_to(node, 0)
     }
 
-    /// The same, with the least number for whoever gets it next.
+    /// The same, with the least fence for the next holder.
     pub fn release_to(&self, node: &Arc<dyn Node>, next: u64) -> Arc<Probe> {
         let queued = self.queued.load(Ordering::Relaxed);
         self.ask(node, Ask::Release { next, queued, participant: None })
@@ -152,7 +152,7 @@ impl Owner {
         self.ask(node, Ask::Wait { ttl, ticket, yielding, proposal: self.proposal })
     }
 
-    /// The same with a wish for numbers.
+    /// The same with a wish for fences.
     pub fn wait_numbered(
         &self,
         node: &Arc<dyn Node>,
@@ -335,7 +335,7 @@ impl Probe {
         }
     }
 
-    /// The last number of our block.
+    /// The last fence of our block.
     ///
     /// # Panics
     /// If the record is not ours.

@@ -14,7 +14,7 @@ use super::probe::{Owner, Probe, owner};
 use super::{Backend, LONG};
 use crate::{DEADLINE, eventually_async as eventually};
 
-/// A number as clients propose them: microseconds of the time of day.
+/// A ticket number as clients propose them: microseconds of the time of day.
 pub(super) const NUMBER: u64 = 1_794_799_760_000_000;
 
 pub(super) fn nothing_is_left(backend: &impl Backend) {
@@ -40,7 +40,7 @@ async fn queue_behind_a_dying_holder(
     panic!("a record has run out {TRIES} times before the next request came");
 }
 
-/// Nobody is there.
+/// The name has no holder.
 pub async fn waiting_for_a_free_name_is_granted_at_once(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases]).await {
         return;
@@ -55,7 +55,7 @@ pub async fn waiting_for_a_free_name_is_granted_at_once(backend: &impl Backend) 
     nothing_is_left(backend);
 }
 
-/// Somebody is there.
+/// The name has a holder.
 pub async fn waiting_for_a_taken_name_tells_who_has_it(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases]).await {
         return;
@@ -133,7 +133,7 @@ pub async fn turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else(
     nothing_is_left(backend);
 }
 
-/// A holder counts its lease from what the word says.
+/// A holder counts its lease from what the message says.
 pub async fn word_of_a_grant_names_the_latest_request(backend: &impl Backend) {
     if lacks(backend, &[Need::Queues]).await {
         return;
@@ -236,7 +236,7 @@ pub async fn a_client_that_is_gone_is_passed_over(backend: &impl Backend) {
     let record = waiter.seen().await.expect("a record");
     assert!(waiter.holds().await && record.remaining.expect("an end") <= LONG / 3);
 
-    // With nobody else in line the name is free.
+    // With no other waiter the name is free.
     let last = Client::of(backend).await;
     last.waiter("gone", 1).wait(New(NUMBER), LONG).queued().await;
     last.leave(backend).await;
@@ -305,7 +305,7 @@ pub async fn a_new_ticket_pushes_nobody_aside_and_an_agreed_one_stands_where_it_
     nothing_is_left(backend);
 }
 
-/// As a client does to find out whether word has got lost.
+/// As a client does to find out whether a grant message has got lost.
 pub async fn repeating_a_wait_changes_nothing(backend: &impl Backend) {
     if lacks(backend, &[Need::Queues]).await {
         return;
@@ -378,7 +378,7 @@ pub async fn waiters_of_one_client_are_told_apart(backend: &impl Backend) {
     nothing_is_left(backend);
 }
 
-/// The word is given while nothing of the node is locked.
+/// The message is delivered while nothing of the node is locked.
 pub async fn whoever_is_told_may_ask_the_node_at_once(backend: &impl Backend) {
     if lacks(backend, &[Need::Queues]).await {
         return;

@@ -9,7 +9,7 @@ use super::needs::{Need, lacks, short};
 use super::queues::{NUMBER, nothing_is_left};
 use super::{Backend, LONG};
 
-/// The nodes disagree on whose turn it is: the higher number gives way.
+/// The nodes disagree on whose turn it is: the higher ticket number gives way.
 pub async fn yielding_lets_whoever_stands_before_us_have_it_and_keeps_our_place(
     backend: &impl Backend,
 ) {
@@ -60,7 +60,7 @@ pub async fn yielding_keeps_what_nobody_before_us_waits_for(backend: &impl Backe
     nothing_is_left(backend);
 }
 
-/// Whoever stands before us was killed.
+/// The waiter before us was killed.
 pub async fn yielding_to_a_client_that_is_gone_keeps_the_lock(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;

@@ -15,7 +15,7 @@ use queue::Queue;
 
 /// A node that keeps its records in this process and answers at once.
 ///
-/// Its time is that of the requests: each tells when it was sent. Word of grants goes to listeners
+/// Its time is that of the requests: each says when it was sent. Grant messages go to listeners
 /// that are still there.
 #[derive(Default)]
 pub struct MemoryNode {
@@ -42,7 +42,7 @@ struct Kept {
     participants: Participants,
 }
 
-/// The last number that was given out for a name.
+/// The last fence that was given out for a name.
 struct Numbered {
     last: u64,
     /// When it was used last.
@@ -55,12 +55,12 @@ struct Noted {
 }
 
 struct Listener {
-    /// What number it knows this node by.
+    /// The index by which it knows this node.
     node: usize,
     inbox: Weak<dyn Inbox>,
 }
 
-/// Word of a grant that is still to be sent, to somebody who is still there.
+/// A grant message that is still to be sent, to a client that is still there.
 struct Word {
     node: usize,
     inbox: Arc<dyn Inbox>,
@@ -75,7 +75,7 @@ impl MemoryNode {
     }
 
     /// How many records, queues and notes it keeps. Records and notes that have run out are among
-    /// them until they are found to be in the way. The numbers of past holders are not.
+    /// them until they are found to be in the way. The fences of past holders are not.
     #[must_use]
     pub fn len(&self) -> usize {
         let records = locked(&self.records);
@@ -105,7 +105,7 @@ impl Node for MemoryNode {
 
     fn submit(&self, call: Call) {
         let (answer, word) = locked(&self.records).answer(&call.request());
-        // Nothing is locked any more: whoever is told may submit calls.
+        // Nothing is locked any more: the listener may submit calls.
         if let Some(Word { node, inbox, grant }) = word {
             inbox.granted(node, grant);
         }

@@ -7,16 +7,16 @@ use crate::node::{Proposal, Ticket, TicketNumber};
 use crate::runtime::Moment;
 use crate::token::Token;
 
-/// Three leases, or three seconds: then whoever stood here has long stopped asking.
+/// Three leases, or three seconds: then the client that stood here has long stopped asking.
 const LEASES_UNTIL_FORGOTTEN: u32 = 3;
 const LEAST_UNTIL_FORGOTTEN: Duration = Duration::from_secs(3);
 
 /// Who waits for a lock, in the order of their turns.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// By number and token, so that two tickets with one number stand in the same order everywhere.
+    /// By ticket number and token, so that two tickets with one number stand in the same order everywhere.
     places: BTreeMap<(u64, Vec<u8>), Place>,
-    /// When all of it is forgotten unless somebody asks again.
+    /// When all of it is forgotten unless a waiter asks again.
     ends: Moment,
 }
 
@@ -38,7 +38,7 @@ impl Queue {
         self.places.len()
     }
 
-    /// Takes or keeps a place, and returns its number.
+    /// Takes or keeps a place, and returns its ticket number.
     pub(super) fn join(&mut self, token: &Token, place: Place) -> u64 {
         let mine = self.leave(token);
         let number = match place.ticket.number {
@@ -55,7 +55,7 @@ impl Queue {
         number
     }
 
-    /// Gives up a place, and returns the number it had.
+    /// Gives up a place, and returns the ticket number it had.
     pub(super) fn leave(&mut self, token: &Token) -> Option<u64> {
         let text = token.text();
         let number = self.places.keys().find(|(_, other)| *other == *text)?.0;
@@ -63,7 +63,7 @@ impl Queue {
         Some(number)
     }
 
-    /// Takes out whoever stands first.
+    /// Takes out the first waiter.
     pub(super) fn next(&mut self) -> Option<(Vec<u8>, Place)> {
         self.places.pop_first().map(|((_, token), place)| (token, place))
     }

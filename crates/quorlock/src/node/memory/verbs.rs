@@ -15,16 +15,16 @@ use crate::token::Token;
 use quorlock_protocol::FENCES_END;
 
 const FIRST_SWEEP: usize = 1_024;
-/// Numbers follow the clock: after so long any new one is higher than those of before.
+/// Fences follow the clock: after so long any new one is higher than those of before.
 const NUMBERS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Whose turn it is.
 enum Turn {
-    /// The turn of whoever asks: the record is left to him.
+    /// The turn of the client that asks: the record is left to it.
     Mine,
-    /// Another's, who has the record and is to be told.
+    /// Another's, which has the record and is to be notified.
     Another(Word),
-    /// Nobody is there.
+    /// No waiter is there.
     Nobody,
 }
 
@@ -226,7 +226,7 @@ impl Records {
         self.by_name.len() + self.queues.len() + self.notes.len()
     }
 
-    /// Passes a record on to the first in the queue who is still there, with the number `next` at
+    /// Passes a record on to the first in the queue that is still there, with the fence `next` at
     /// least.
     fn pass_on(&mut self, name: &[u8], me: Option<&Token>, next: u64, now: Moment) -> Turn {
         let mut turn = Turn::Nobody;
@@ -245,11 +245,11 @@ impl Records {
             let others = queue.is_live(now);
             let Ticket { waiter, secret, sent, .. } = place.ticket;
             let proposal = place.proposal.map(|wanted| wanted.at_least(next));
-            // Nobody can have it with a number that is none.
+            // There is no fence for this waiter: it is passed over.
             let Ok(number) = self.give_number(name, proposal, now) else { continue };
             let word =
                 Word { node, inbox, grant: Grant { waiter, secret, sent, others, fence: number } };
-            // Whoever passes it on may have read the clock before the new holder did: the record
+            // The client that passes it on may have read the clock before the new holder did: the record
             // must last as long as the holder believes.
             self.store(name, &token, now, now.max(place.sent).after(place.ttl));
             turn = Turn::Another(word);
@@ -259,7 +259,7 @@ impl Records {
         turn
     }
 
-    /// Reserves the numbers of a new holder, and returns the last of them; or the last that was given out, if
+    /// Reserves the fences of a new holder, and returns the last of them; or the last that was given out, if
     /// there is none above it.
     fn give_number(
         &mut self,
@@ -271,13 +271,13 @@ impl Records {
         Ok(self.raise_number(name, number, now))
     }
 
-    /// The last number of a new holder, which nobody has yet.
+    /// The last fence of a new holder, which no other has yet.
     fn next_number(&self, name: &[u8], proposal: Option<Proposal>) -> Result<u64, u64> {
         let last = self.numbers.get(name).map_or(0, |numbered| numbered.last);
         proposal.map_or(Ok(0), |it| it.after(last).ok_or_else(|| last.max(it.last())))
     }
 
-    /// Stands at `number` at least, and returns where it stands.
+    /// Raises the fence to `number` at least, and returns it.
     fn raise_number(&mut self, name: &[u8], number: u64, now: Moment) -> u64 {
         match self.numbers.get_mut(name) {
             Some(numbered) => {

@@ -23,7 +23,7 @@ const OLDEST: (u32, u32) = (6, 2);
 pub(super) struct Predecessor {
     /// The server's number for it.
     pub(super) client_id: i64,
-    /// The server's identity. Another start of the server gives the number to somebody else.
+    /// The server's identity. Another start of the server gives the number to another connection.
     pub(super) run_id: String,
     /// What was last known of how it is set up.
     pub(super) tended: Tended,
@@ -101,7 +101,7 @@ pub(super) async fn connect(
     if demands.marker.is_some() {
         refuse_eviction(&info)?;
     } else {
-        // Once: whoever connects again has said so.
+        // Once: a client that connects again has already warned.
         if predecessor.is_none() {
             warn_of_eviction(&address.label, &info);
         }
@@ -150,7 +150,7 @@ fn seen(marker: &Value<'_>) -> Vec<u8> {
     }
 }
 
-/// Only a primary keeps what it is told.
+/// Only a primary keeps what is written to it.
 pub(super) fn check_role(role: &str) -> Result<(), Failure> {
     if role == "master" {
         return Ok(());
@@ -325,7 +325,7 @@ impl Wire {
         read: impl FnOnce(Value<'_>) -> T,
     ) -> Result<T, Failure> {
         let mut read = Some(read);
-        // What comes without being asked for is not for this connection: waiters are told to ask
+        // What comes without being asked for is not for this connection: waiters are notified to ask
         // again once it is up.
         self.next(|value| match value {
             Value::Push(_) => None,
@@ -429,7 +429,7 @@ mod tests {
                 "{text}"
             );
         }
-        // Whoever does not say it is known by what it can do.
+        // A server that does not state its version is judged by what it can do.
         check_version("# Server\r\n").expect("nothing against it");
     }
 }

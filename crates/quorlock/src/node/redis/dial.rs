@@ -18,7 +18,7 @@ use tokio::time::{Sleep, sleep};
 /// From one address to the next. One that fails is followed by the next at once.
 const APART: Duration = Duration::from_millis(100);
 
-/// A peer that is gone without a word is noticed on a connection over which nothing goes: after so long it is asked
+/// A peer that is gone without closing is noticed on a connection over which nothing goes: after so long it is asked
 /// whether it is there, again and again after each of these, and given up after so many.
 const IDLE: Duration = Duration::from_secs(10);
 const ASKED_EVERY: Duration = Duration::from_secs(5);

@@ -17,14 +17,14 @@ use crate::runtime::{Moment, random_u64};
 /// Calls that come before the first greeting wait for it no longer than this.
 const FIRST_CALLS_WAIT: Duration = Duration::from_millis(50);
 
-/// What was said of a server that cannot be used is not said again before this.
+/// A warning about a server that cannot be used is not repeated before this.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// What was last said of a server that cannot be used.
+/// The last warning about a server that cannot be used.
 #[derive(Default)]
 struct Complaint {
     last: Option<(Discriminant<FailureKind>, Moment)>,
-    /// Nobody has been told yet that it is over.
+    /// It has not been reported yet that it is over.
     open: bool,
 }
 

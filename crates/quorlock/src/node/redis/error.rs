@@ -6,7 +6,7 @@ use crate::text::harmless;
 /// So much of what a server says is shown, in characters.
 pub(super) const SHOWN: usize = 300;
 
-/// How servers of different ages say that a user may not do what a script does for him.
+/// How servers of different ages say that a user may not do what a script does for it.
 const SCRIPT_REFUSALS: [&str; 2] = ["The user executing the script", "ACL failure in script"];
 
 /// A refused command as a failure with a remedy.

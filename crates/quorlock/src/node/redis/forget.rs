@@ -35,7 +35,7 @@ pub(in crate::node) fn forget(
     }))
 }
 
-/// Has a server forget the number of a lock if it is above what anybody can have been given. Says whether it
+/// Has a server forget the fence of a lock if it is above what any holder can have been given. Says whether it
 /// has.
 pub(in crate::node) fn forget_number(
     index: usize,

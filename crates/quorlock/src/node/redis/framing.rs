@@ -2,7 +2,7 @@
 
 use super::resp::{self, MAX_REPLY, Refused, Value};
 
-/// The longest message that is read, in bytes. One that tells of a grant is far shorter.
+/// The longest message that is read, in bytes. A grant message is far shorter.
 const MAX_PUSH: usize = 16 * 1_024;
 
 /// No line that says how long something is takes more.

@@ -9,11 +9,11 @@ use crate::node::{ClientId, Grant, Inbox, Secret, Ticket};
 use crate::runtime::Moment;
 use crate::token::{read_hex, write_hex};
 
-/// Between the prefix of all keys and the id of a client: the channel on which it is told.
+/// Between the prefix of all keys and the id of a client: the channel on which it is notified.
 const CHANNEL: &[u8] = b":quorlock:inbox:";
 
-/// The channel of a client. It starts as the keys do, so that a user who is limited to a prefix hears and
-/// tells nobody else.
+/// The channel of a client. It starts as the keys do, so that a user that is limited to a prefix listens
+/// and publishes only there.
 pub(super) fn channel(prefix: &[u8], client: ClientId) -> Vec<u8> {
     [prefix, CHANNEL, client.to_string().as_bytes()].concat()
 }
@@ -40,11 +40,11 @@ pub(super) struct Incoming {
     /// Whose channel the connection listens to.
     pub(super) client: ClientId,
     listener: Mutex<Option<(usize, Weak<dyn Inbox>)>>,
-    /// Whether the server was found to cast no vote before anybody listened.
+    /// Whether the server was found to cast no vote before there was a listener.
     unheard: AtomicBool,
 }
 
-/// A message that does not tell of a grant.
+/// A message that is not a grant message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -71,7 +71,7 @@ impl Incoming {
     }
 
     pub(super) fn unsettled(&self) {
-        // Before the look, so that whoever begins to listen meanwhile finds it.
+        // Before the look, so that one that begins to listen meanwhile finds it.
         self.unheard.store(true, Ordering::Release);
         self.tell(|node, inbox| {
             self.unheard.store(false, Ordering::Release);
@@ -79,7 +79,7 @@ impl Incoming {
         });
     }
 
-    /// Nothing is locked while the listener is told: it may submit calls.
+    /// Nothing is locked while the listener is notified: it may submit calls.
     fn tell(&self, tell: impl FnOnce(usize, &dyn Inbox)) {
         let listener = locked(&self.listener).clone();
         if let Some((node, inbox)) = listener

@@ -41,7 +41,7 @@ pub(super) struct Link {
     label: String,
     runtime: Arc<dyn Runtime>,
     state: Mutex<State>,
-    /// Told whenever the phase changes.
+    /// Notified whenever the phase changes.
     changed: Notify,
     pub(super) inbox: Incoming,
 }
@@ -195,7 +195,7 @@ impl Link {
         self.inbox.listen(client, node, inbox);
     }
 
-    /// Has the server clear old locks away; and tell how it is set up, if it is said how many keys it had
+    /// Has the server clear old locks away; and report how it is set up, if `evicted` says how many keys it had
     /// thrown away before. Not while it owes answers.
     pub(super) fn tend(&self, evicted: Option<u64>) {
         let now = self.now();
@@ -335,7 +335,7 @@ impl Link {
         votes
     }
 
-    /// Whoever waits for the connection learns of it, once everybody knows whether the server votes.
+    /// Notifies those that wait for the connection, once everybody knows whether the server votes.
     pub(super) fn announce(&self) {
         self.state().announced = true;
         self.changed.notify_waiters();

@@ -7,8 +7,8 @@
 //!                 └── the server is silent: answered, nothing was sent
 //! ```
 //!
-//! A call that finds the connection idle is written at once. All others wait *unstamped*: what the server is told
-//! of the time of day is read when their command is made, so that however long the line is, each of them arrives
+//! A call that finds the connection idle is written at once. All others wait *unstamped*: the time of day that
+//! is sent to the server is read when their command is made, so that however long the line is, each of them arrives
 //! well inside of the clock window. The lease that comes of a call counts from when its round began, which is
 //! earlier: a client never believes in more than the server has stored.
 //!
@@ -31,7 +31,7 @@ pub(super) struct Waiting {
     pub(super) call: Call,
     pub(super) sent: Sent,
     pub(super) since: Moment,
-    /// The time of day that the server was told.
+    /// The time of day that was sent to the server.
     pub(super) wall_us: u64,
     /// Sent once before, over a connection that broke before the reply came.
     pub(super) again: bool,
@@ -46,7 +46,7 @@ pub(super) struct Now {
     pub(super) wall_us: u64,
 }
 
-/// Calls that nobody waits for any longer, to be told so once the link is unlocked.
+/// Calls that nobody waits for any longer, whose rounds are informed once the link is unlocked.
 #[derive(Debug, Default)]
 pub(super) struct Late {
     /// They were sent, and may yet be answered.
@@ -240,7 +240,7 @@ impl Released {
     }
 
     /// Whether one of them takes back what `call` asks for: if that came after it, nobody would release it any
-    /// more. Whoever has locks of several names by one token gives back one of them.
+    /// more. A client that has locks of several names by one token gives back one of them.
     pub(super) fn takes_back(&self, call: &Call) -> bool {
         let Request { name, verb, .. } = call.request();
         match verb {

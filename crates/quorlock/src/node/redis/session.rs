@@ -50,8 +50,8 @@ pub(super) struct Session {
     all_late: bool,
     /// Whether the node is gone, and only the last answers are waited for.
     closing: bool,
-    /// What has come, in order. It is handed out once the link is unlocked, since whoever learns of
-    /// it may submit new calls.
+    /// What has come, in order. It is handed out once the link is unlocked, since its receivers
+    /// may submit new calls.
     news: Vec<News>,
     tended: Tended,
 }

@@ -185,7 +185,7 @@ impl Encoder {
     }
 }
 
-/// What a holder wants; a block of none if it wants no numbers.
+/// What a holder wants; a block of none if it wants no fences.
 fn numbers(proposal: Option<Proposal>) -> (u64, u64) {
     proposal.map_or((0, 0), |Proposal { least, block }| (least, u64::from(block)))
 }

@@ -58,7 +58,7 @@ impl Address {
     }
 }
 
-/// The URL of the file that processes of one user share unless they are told otherwise:
+/// The URL of the file that processes of one user share unless they are configured otherwise:
 /// `$XDG_STATE_HOME/quorlock/locks.db`, or `~/.local/state/quorlock/locks.db` without that
 /// variable.
 ///

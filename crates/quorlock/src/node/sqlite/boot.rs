@@ -3,7 +3,7 @@
 //! - The boot in which its records were written, and which file it was then. A copy is known by that.
 //! - The longest TTL that any of its users may ask for: what it may have granted has ended after that.
 //! - Since when it grants locks again, if what it had granted may be lost.
-//! - Two numbers. Every number that the file has given out is at or below the *mark*, which goes ahead
+//! - Two fences. Every fence that the file has given out is at or below the *mark*, which goes ahead
 //!   of them, so that it is seldom written and long on the disk when it is needed. Those of names
 //!   that the file has forgotten are at or below the *floor*: a name that it does not know gets a
 //!   higher one. When a restart of the machine empties the file, the mark becomes the floor.
@@ -38,11 +38,11 @@ const DOUBT: &str = "
 const RAISE_MARK: &str = "UPDATE boot SET mark = max(mark, ?1) WHERE one = 1 RETURNING mark";
 const RAISE_FLOOR: &str = "UPDATE boot SET floor = max(floor, ?1) WHERE one = 1 AND floor < ?1";
 
-/// Numbers follow the time of day in microseconds. The kernel has written what is older than half a
+/// Fences follow the time of day in microseconds. The kernel has written what is older than half a
 /// minute to the disk, so the mark is raised in time if it is raised a minute before it is reached.
 const LEAD: u64 = 2 * RAISED_BEFORE;
 const RAISED_BEFORE: u64 = 60_000_000;
-/// No number is above this, unless the page was damaged.
+/// No fence is above this, unless the page was damaged.
 const HIGHEST: i64 = 1 << 53;
 
 /// What a new row starts from.
@@ -51,7 +51,7 @@ pub(super) struct Start {
     pub(super) max_ttl: Duration,
     /// Nothing is granted before.
     pub(super) grants_from: Moment,
-    /// All numbers of earlier boots are at or below it.
+    /// All fences of earlier boots are at or below it.
     pub(super) mark: i64,
 }
 
@@ -121,13 +121,13 @@ pub(super) fn salvage(file: &Connection, now: Moment, max_ttl: Duration) -> Star
     let mark = marks.filter(|mark| (0..HIGHEST).contains(mark)).max().unwrap_or(0);
     let theirs = number("SELECT max_ttl_ns FROM boot", &[]).unwrap_or(0);
     let max_ttl = max_ttl.max(Duration::from_nanos(u64::try_from(theirs).unwrap_or(0)));
-    // If the machine was not restarted, somebody may believe in what ends soon by its clock.
+    // If the machine was not restarted, a holder may believe in what ends soon by its clock.
     let ends = "SELECT max(expires_ns) FROM lock WHERE expires_ns > ?1 AND expires_ns <= ?2";
     let ends = number(ends, &[nanos(now), nanos(now.after(max_ttl))]);
     Start { max_ttl, grants_from: moment(ends.unwrap_or(0)), mark }
 }
 
-/// Names were forgotten that have had numbers up to this one.
+/// Names were forgotten that have had fences up to this one.
 pub(super) fn raise_floor(file: &Connection, number: i64) -> rusqlite::Result<()> {
     file.prepare_cached(RAISE_FLOOR)?.execute([number]).map(drop)
 }
@@ -145,7 +145,7 @@ impl Mark {
         Self { known: Cell::new(mark), raised: Cell::new(false) }
     }
 
-    /// A number is given out: the mark has to be above it when that is in the file.
+    /// A fence is given out: the mark has to be above it when that is in the file.
     pub(super) fn cover(&self, file: &Connection, number: u64) -> rusqlite::Result<()> {
         if number.saturating_add(RAISED_BEFORE) <= self.known.get() {
             return Ok(());

@@ -100,7 +100,7 @@ impl OpenFile {
     }
 
     /// Whether the path still leads to this file, and all that belongs to it is there. Otherwise
-    /// somebody has removed or replaced it, and who opens it now keeps locks in another.
+    /// it was removed or replaced, and a process that opens it now keeps locks in another.
     pub(super) fn is_current(&self, now: Moment) -> bool {
         self.files.are_in_place(now)
     }
@@ -270,7 +270,7 @@ fn connect(place: &Place) -> Result<Connection, Trouble> {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_NOFOLLOW,
     )?;
-    // Whoever finds the file busy has better things to do than to sleep in SQLite.
+    // A thread that finds the file busy must not sleep in SQLite.
     connection.busy_timeout(Duration::ZERO)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     // Otherwise some statements are planned anew each time, for the values that they are given.
@@ -302,7 +302,7 @@ fn start_anew(
     max_ttl: Duration,
 ) -> Result<(), Trouble> {
     let connection = connect(place)?;
-    // Whoever uses the file has it locked, in part, all the time. A process that shares a running
+    // A user of the file has it locked, in part, all the time. A process that shares a running
     // kernel with them can still see another boot id. So all of the file is locked here.
     connection.pragma_update_and_check(None, "locking_mode", "exclusive", |_| Ok(()))?;
     match content(&connection, boots.0) {

@@ -22,7 +22,7 @@ use crate::node::{Answer, Call, ClientId, Grant, Inbox, Verb};
 use crate::runtime::Runtime;
 
 /// A client that finds so many messages at once looks at all of its tickets: there may have been no room for
-/// more. The kernel has room for eleven unless it is told otherwise.
+/// more. The kernel has room for eleven unless it is configured otherwise.
 pub(super) const MAY_BE_FULL: usize = 8;
 
 /// All executors of this process.
@@ -45,7 +45,7 @@ struct Open {
     sockets: SocketDir,
     grant_socket: Option<GrantSocket>,
     tickets: Tickets,
-    /// Grants whose new holders went before they could be told.
+    /// Grants whose new holders went before they could be notified.
     unheard: Vec<(Vec<u8>, Vec<u8>)>,
     sweeper: Sweeper,
 }
@@ -131,7 +131,7 @@ impl Executor {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(call),
         };
-        // Asked behind the lock: whoever comes later finds it taken, and queues up.
+        // Asked behind the lock: a call that comes later finds it taken, and queues up.
         if open.is_none() || !in_order() {
             return Err(call);
         }
@@ -209,7 +209,7 @@ impl Executor {
         }
     }
 
-    /// Nothing is locked while the listener is told: it may submit calls.
+    /// Nothing is locked while the listener is notified: it may submit calls.
     fn tell(&self, tell: impl FnOnce(usize, &dyn Inbox)) {
         let listener = locked(&self.listener).clone();
         if let Some((node, inbox)) = listener
@@ -291,8 +291,8 @@ impl Open {
         Ok(outcome)
     }
 
-    /// The grants are in the file: tells the new holders. A holder who went since he was called
-    /// cannot be told, and the next one gets the lock. Returns what was found to be ours meanwhile.
+    /// The grants are in the file: notifies the new holders. A holder that went since it was called
+    /// cannot be notified, and the next one gets the lock. Returns what was found to be ours meanwhile.
     fn send(&mut self, executor: &Arc<Executor>, messages: Vec<GrantMessage>) -> Vec<Grant> {
         for GrantMessage { peer, waiter, name, token } in messages {
             if !peer.tell(waiter) {
@@ -396,7 +396,7 @@ async fn hear(
         }
         let Some(executor) = executor.upgrade() else { return };
         // The look reads all that is there, by the other handle of the socket. What arrives after
-        // that is told again.
+        // that is signalled again.
         let _empty: std::io::Result<()> = socket.try_io(Interest::READABLE, || {
             executor.look();
             Err(std::io::ErrorKind::WouldBlock.into())
@@ -426,7 +426,7 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(30);
 
-    /// Somebody who asks for a lock, and does not care for the answer.
+    /// A client that asks for a lock, and does not care for the answer.
     struct Asking {
         name: Name,
         token: Token,
@@ -495,7 +495,7 @@ mod tests {
         Call::new(Arc::new(Asking { name: Name::new("a").unwrap(), token, sent, ticket }), 0)
     }
 
-    /// It was there when the record became its own, and not any more when it was to be told.
+    /// It was there when the record became its own, and not any more when it was to be notified.
     #[tokio::test]
     async fn whoever_dies_before_the_word_comes_does_not_keep_the_lock() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Whether the open file is still the one that its path leads to.
 //!
 //! Who removes or replaces the file, its WAL or its shared memory under a process makes a double: that
-//! process goes on with what it has open, and whoever comes next begins with something else. So all
+//! process goes on with what it has open, and the process that comes next begins with something else. So all
 //! three are looked at before each transaction.
 //!
 //! The shared memory is mapped, and a process that touches a part of it which was cut off is ended by

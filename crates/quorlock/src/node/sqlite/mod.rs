@@ -30,7 +30,7 @@
 //! with it that it has committed and leaves nothing behind that it has not, since the kernel keeps
 //! what was written, in the order in which it was written. A *machine* that crashes may lose commits
 //! and leave the file damaged. But it comes back with another boot id, which no old file can hold:
-//! whoever opens the file then empties it without looking at what is in it. Only the numbers of
+//! the process that opens the file then empties it without looking at what is in it. Only the fences of
 //! holders go on from where they were: `boot` says how.
 //!
 //! # Being removed, replaced or cut short
@@ -54,7 +54,7 @@
 //!
 //! A release finds the queue of the lock in the file, and writes the record of the first in it who is
 //! still there, in the same transaction. Then it sends it a message: `wake` has the ways and the means.
-//! Nobody polls. Word can only get lost with the process that was to send it, killed between the
+//! Nobody polls. A message can only get lost with the process that was to send it, killed between the
 //! commit and the message; then the new holder finds out when the record that it waits for would have
 //! ended. A process that was killed while it waited is passed over at once.
 //!
@@ -71,7 +71,7 @@
 //! `identity` notices when it is removed or replaced, `executor` serves calls, `worker` is the thread, `watch` looks after
 //! the calls meanwhile, `verbs` and `queue` are the SQL, `notes` what holders say of themselves,
 //! `sweep` removes what nobody comes back for, `wake` brings grant messages to other processes, `error` gives
-//! remedies, `examine` tells what the file is, `forget` clears names away.
+//! remedies, `examine` reports what the file is, `forget` clears names away.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("the feature sqlite needs Linux, for its boot id; use a Redis node elsewhere");
@@ -129,7 +129,7 @@ pub(super) const KIND: Kind = Kind {
         Ok(Box::pin(async { Look::without_marker(label) }))
     },
     forget: forget::forget,
-    // Its numbers are not compared with the time of day.
+    // Its fences are not compared with the time of day.
     forget_number: |index, url, _, _| {
         let label = label(index, url)?;
         Ok(Box::pin(async { (label, Ok(0)) }))

@@ -1,7 +1,7 @@
 //! Where the file lies, and who else may write there.
 //!
-//! Where every user may write, as in `/tmp`, another user can plant a link, or a file of his own, under
-//! the name that somebody is about to use. So whatever lies there has to belong to this user, to root
+//! Where every user may write, as in `/tmp`, another user can plant a link, or a file of its own, under
+//! the name that a process is about to use. So whatever lies there has to belong to this user, to root
 //! or to the owner of the directory, and the file and what SQLite keeps beside it may not be links.
 //! Links elsewhere are followed: a home may be one, and `/var/run` is.
 
@@ -88,7 +88,7 @@ impl Place {
         Ok(())
     }
 
-    /// Whoever may write to the WAL or cut the shared memory short can harm all who use the file.
+    /// A user that may write to the WAL or cut the shared memory short can harm all who use the file.
     fn check_rights(&self) -> Result<(), Failure> {
         let file = fs::metadata(&self.real).map_err(|error| cannot("looked at", &error))?;
         for suffix in [WAL, SHM] {

@@ -1,7 +1,7 @@
 //! Who waits for a lock, in the order of their turns.
 //!
 //! A ticket stays in the file until it is served, given up, or found to be of a process that is
-//! gone. Who writes a grant has made sure, in the same transaction, that the process is there.
+//! gone. The writer of a grant has made sure, in the same transaction, that the process is there.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::node::{
 use crate::runtime::Moment;
 use crate::token::Token;
 
-/// By number and token, so that two tickets with one number stand in the same order everywhere.
+/// By ticket number and token, so that two tickets with one number stand in the same order everywhere.
 /// What follows the client is always of one request, the latest. `block` is zero for a holder without
-/// numbers.
+/// fences.
 pub(super) const SCHEMA: &str = "
     CREATE TABLE ticket(
         name BLOB NOT NULL, number INTEGER NOT NULL, token BLOB NOT NULL, client INTEGER NOT NULL,
@@ -43,7 +43,7 @@ const LEAVE: &str =
 const REMOVE: &str = "DELETE FROM ticket WHERE name = ?1 AND number = ?2 AND token = ?3";
 const IS_THERE: &str = "SELECT 1 FROM ticket WHERE name = ?1 AND token = ?2";
 
-/// The tickets of this client that are in the file, by the number of the waiter.
+/// The tickets of this client that are in the file, by the id of the waiter.
 #[derive(Debug, Default)]
 pub(super) struct Tickets(HashMap<u64, Standing>);
 
@@ -56,7 +56,7 @@ struct Standing {
     secret: Secret,
 }
 
-/// The message of a grant, to be sent after the commit.
+/// A grant message, to be sent after the commit.
 #[derive(Debug)]
 pub(super) struct GrantMessage {
     pub(super) peer: Peer,
@@ -76,11 +76,11 @@ pub(super) struct Queue<'a> {
 /// Whose turn it is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The turn of whoever asks: the record is left to him.
+    /// The turn of the client that asks: the record is left to it.
     Mine,
-    /// Another's, who has the record and is to be told.
+    /// Another's, which has the record and is to be notified.
     Another,
-    /// Nobody is there.
+    /// No waiter is there.
     Nobody,
 }
 
@@ -130,7 +130,7 @@ impl Queue<'_> {
         let ours = record.take_if(|record| record.token == Some(*token)).is_some();
         // Who takes part has not yielded.
         let yielding = yielding && !(ours && verbs.is_shared(name, &text)?);
-        // Whom nobody stands before needs no place.
+        // A client with no other before it needs no place.
         let alone = record.is_none() && (ours && !yielding || !anybody(verbs, name)?);
         let mut number = 0;
         if !alone {
@@ -163,7 +163,7 @@ impl Queue<'_> {
         Ok(Answer::Queued(Box::new(Queued { ticket_no: number, record, will_notify: told })))
     }
 
-    /// Takes or keeps a place, and returns its number.
+    /// Takes or keeps a place, and returns its ticket number.
     fn join(&mut self, verbs: &Verbs<'_>, request: &Request<'_>) -> rusqlite::Result<u64> {
         let Verb::Wait { token, ttl, ticket, proposal, .. } = request.verb else { return Ok(0) };
         let (name, text) = (request.name.as_bytes(), token.text());
@@ -186,7 +186,7 @@ impl Queue<'_> {
         Ok(number.cast_unsigned())
     }
 
-    /// Gives up a place, and returns the number it had.
+    /// Gives up a place, and returns the ticket number it had.
     pub(super) fn leave(
         &mut self,
         verbs: &Verbs<'_>,
@@ -205,7 +205,7 @@ impl Queue<'_> {
         Ok(Some(number))
     }
 
-    /// Passes a record on whose new holder went before he could be told.
+    /// Passes a record on whose new holder went before it could be notified.
     pub(super) fn take_back(
         &mut self,
         verbs: &mut Verbs<'_>,
@@ -218,7 +218,7 @@ impl Queue<'_> {
         Ok(())
     }
 
-    /// Passes a record that has ended on to the first in the queue who is still there, with the number
+    /// Passes a record that has ended on to the first in the queue that is still there, with the fence
     /// `next` at least. Otherwise there is none that this could have changed.
     pub(super) fn pass_on(
         &mut self,
@@ -235,7 +235,7 @@ impl Queue<'_> {
             let is_me = me.is_some_and(|me| place.token == *me.text());
             let peer = if is_me { None } else { verbs.sockets.call(place.client).transpose() };
             if let Some(Err(error)) = peer {
-                // Whoever can tell nobody must not empty the queue by passing everybody over.
+                // A process that can notify no other must not empty the queue by passing all waiters over.
                 tracing::warn!("waiters cannot be told of a lock that is free: {error}");
                 return Ok(Turn::Nobody);
             }
@@ -252,7 +252,7 @@ impl Queue<'_> {
                     verbs.release(name, &me.text())?;
                 }
                 if verbs.acquire(name, &place.token, end, proposal)?.is_none() {
-                    // Nobody can have it with a number that is none.
+                    // There is no fence for this waiter: it is passed over.
                     continue;
                 }
                 let (name, Place { token, waiter, .. }) = (name.to_vec(), place);
@@ -285,7 +285,7 @@ impl Tickets {
             let others = anybody(verbs, name)?;
             return Ok(Some(Grant { waiter, secret, sent, others, fence: number }));
         }
-        // It may be over already. Otherwise somebody cried wolf.
+        // It may be over already. Otherwise it was a false alarm.
         let mut is_there = verbs.connection.prepare_cached(IS_THERE)?;
         if !is_there.exists(params![name, &*token.text()])? {
             self.0.remove(&waiter);

@@ -1,6 +1,6 @@
 //! Removing what nobody will come back for: records that have ended, tickets of the killed.
 //!
-//! A record that has ended stays for its number, for a day. Then it is found, as is what a killed process
+//! A record that has ended stays for its fence, for a day. Then it is found, as is what a killed process
 //! leaves behind, by walking through the file, a stretch at a time, round and round.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::node::ClientId;
 pub(super) const GRANTS: usize = 256;
 const RECORDS: usize = 2 * GRANTS;
 const TICKETS: usize = 32;
-/// A record that has ended stays for its number. Numbers follow the clock: after so long any new one
+/// A record that has ended stays for its fence. Fences follow the clock: after so long any new one
 /// is higher, and if the clock was moved, the floor sees to it.
 const NUMBERS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -15,9 +15,9 @@ use crate::node::{
 use crate::runtime::Moment;
 use quorlock_protocol::FENCES_END;
 
-/// What the verbs work on. A record that is released stays for its number, without a token, and has
-/// ended then; the walk through the file removes it a day later. Nothing lies by its end: an index of that would double what every lock
-/// and every release write. `participants` is empty while nobody takes part but the maker.
+/// What the verbs work on. A record that is released stays for its fence, without a token, and has
+/// ended then; the walk through the file removes it a day later. Nothing lies by its end: an index of that
+/// would double what every lock and every release write. `participants` is empty while nobody takes part but the maker.
 pub(super) const SCHEMA: &str = "
     CREATE TABLE lock(
         name BLOB PRIMARY KEY, token BLOB NOT NULL, expires_ns INTEGER NOT NULL,
@@ -27,9 +27,9 @@ pub(super) const SCHEMA: &str = "
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 pub(super) const COMMIT: &str = "COMMIT";
 
-/// Stores the record of a new holder, who gets the numbers from ?4 or the next one on, and so many
+/// Stores the record of a new holder, which gets the fences from ?4 or the next one on, and so many
 /// more as ?5 says; or replaces one that has ended by ?6. None at all if the last of them reaches ?7. A name
-/// without a record may have had one, and a number up to the floor.
+/// without a record may have had one, and a fence up to the floor.
 const ACQUIRE: &str = "
     INSERT INTO lock(name, token, expires_ns, number)
     VALUES (?1, ?2, ?3, max(?4, (SELECT floor + 1 FROM boot WHERE one = 1)) + ?5)
@@ -39,7 +39,7 @@ const ACQUIRE: &str = "
     WHERE lock.expires_ns <= ?6 AND max(lock.number + 1, ?4) + ?5 < ?7
     RETURNING number";
 
-/// The same without numbers.
+/// The same without fences.
 const ACQUIRE_UNNUMBERED: &str = "
     INSERT INTO lock(name, token, expires_ns, number) VALUES (?1, ?2, ?3, 0)
     ON CONFLICT(name) DO UPDATE SET
@@ -96,10 +96,10 @@ pub(super) struct Verbs<'a> {
     /// One moment for all of it, read when no other process can write any more. It is later than
     /// the calls were sent, so no record ends before its holder believes it does.
     pub(super) now: Moment,
-    /// Who asks, for whom it may be known that he will be told.
+    /// The client that asks, of which it may be known that it will be notified.
     pub(super) me: ClientId,
     pub(super) sockets: &'a mut SocketDir,
-    /// Goes ahead of the numbers that are given out.
+    /// Goes ahead of the fences that are given out.
     pub(super) mark: &'a Mark,
 }
 
@@ -166,13 +166,13 @@ impl Verbs<'_> {
                 _ => false,
             },
             Verb::List { from } => return Ok(Answer::Listed(Box::new(self.list(from)?))),
-            // A file has no majorities of its own making: whoever opens it has the same one.
+            // A file has no majorities of its own making: every process that opens it has the same one.
             Verb::Look | Verb::Mark(_) => return Ok(Answer::Marker(None)),
         };
         Ok(if done { Answer::Done } else { Answer::Refused })
     }
 
-    /// Why nothing was stored for a new holder: there is a live record, or no number that is higher.
+    /// Why nothing was stored for a new holder: there is a live record, or no fence that is higher.
     pub(super) fn refusal(
         &self,
         request: &Request<'_>,
@@ -187,7 +187,7 @@ impl Verbs<'_> {
         Ok(Answer::Failed(Failure::fence(number, request.wall_us)))
     }
 
-    /// Stores a record unless a live one is there, or there is no number for it. Returns the last number of
+    /// Stores a record unless a live one is there, or there is no fence for it. Returns the last fence of
     /// its holder if it did.
     pub(super) fn acquire(
         &self,
@@ -210,7 +210,7 @@ impl Verbs<'_> {
     }
 
     /// Makes a live record last until then at least, for its maker or for who takes part. Returns the
-    /// last number of its holder.
+    /// last fence of its holder.
     pub(super) fn keep(
         &self,
         name: &[u8],
@@ -260,7 +260,7 @@ impl Verbs<'_> {
         self.number(SHARE, params![name, token, nanos(end), all.bytes()])
     }
 
-    /// Has the numbers of a holder go so far at least.
+    /// Has the fences of a holder go so far at least.
     pub(super) fn raise(
         &self,
         name: &[u8],
@@ -270,7 +270,7 @@ impl Verbs<'_> {
         self.number(CONFIRM, params![name, token, signed(least), self.now()])
     }
 
-    /// The number of the one row that was changed, if one was.
+    /// The fence of the one row that was changed, if one was.
     fn number(&self, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<Option<u64>> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let number = statement.query_row(values, |row| row.get::<_, i64>(0)).optional()?;
@@ -281,7 +281,7 @@ impl Verbs<'_> {
         Ok(number)
     }
 
-    /// Ends a live record if it is of that token, whoever takes part in it. Returns whether it was.
+    /// Ends a live record if it is of that token, even if others take part in it. Returns whether it was.
     pub(super) fn release(&self, name: &[u8], token: &[u8]) -> rusqlite::Result<bool> {
         Ok(self.execute(RELEASE, params![name, token, self.now()])? > 0)
     }
@@ -345,7 +345,7 @@ impl Verbs<'_> {
     }
 
     /// Removes a live record, by this statement, and a place in the queue if they are of that token, and
-    /// passes the record on, with the number `next` at least. Returns whether there was one.
+    /// passes the record on, with the fence `next` at least. Returns whether there was one.
     fn let_go(
         &mut self,
         release: &str,
@@ -385,7 +385,7 @@ pub(super) fn nanos(moment: Moment) -> i64 {
     i64::try_from(moment.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The same with the numbers of holders and tickets.
+/// The same with fences and ticket numbers.
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -394,7 +394,7 @@ pub(super) fn moment(nanos: i64) -> Moment {
     Moment::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
-/// The answer to whoever has a number now, or has nothing.
+/// The answer to a client that has a fence now, or has nothing.
 pub(super) fn granted(number: Option<u64>) -> Answer {
     number.map_or(Answer::Refused, |number| Answer::Granted { fence: number })
 }

@@ -1,11 +1,11 @@
-//! How processes of one machine tell each other whose turn it is.
+//! How processes of one machine inform each other whose turn it is.
 //!
 //! A client that waits has a socket for datagrams in a directory beside the file, named after the
-//! client. Whoever passes a lock on connects to it *before* he writes the grant: that fails if the
-//! process is gone, however it ended, and the next in the queue is tried. When the grant is in the
-//! file he sends the number of the waiter.
+//! client. A process that passes a lock on connects to it *before* it writes the grant: that fails if
+//! the client's process is gone, however it ended, and the next in the queue is tried. When the grant is
+//! in the file, it sends the id of the waiter.
 //!
-//! A datagram is a hint and nothing more: whoever gets one looks into the file. So it does not matter
+//! A datagram is a hint and nothing more: its receiver looks into the file. So it does not matter
 //! who sends them, or that the sockets can be written to by all who can see them.
 
 use std::fmt::Display;
@@ -28,7 +28,7 @@ use super::place::{Place, WAKE};
 use crate::node::ClientId;
 
 /// So many sockets of others are looked at when the file is opened and when a new socket is made, and
-/// removed if nobody is behind them any more.
+/// removed if no process is behind them any more.
 const SWEPT: usize = 64;
 /// They are chosen among so many.
 const CHOICE: usize = 4_096;
@@ -41,7 +41,7 @@ pub(super) struct SocketDir {
     directory: Option<OwnedFd>,
 }
 
-/// Where grant messages for this client arrive. Nobody finds it any more when it is dropped.
+/// Where grant messages for this client arrive. It cannot be found any more once it is dropped.
 #[derive(Debug)]
 pub(super) struct GrantSocket {
     client: ClientId,
@@ -51,7 +51,7 @@ pub(super) struct GrantSocket {
     _listening: oneshot::Sender<()>,
 }
 
-/// Somebody who was there a moment ago.
+/// A client that was there a moment ago.
 #[derive(Debug)]
 pub(super) struct Peer(UnixDatagram);
 
@@ -62,10 +62,10 @@ impl SocketDir {
         Self { path: path.into(), directory: None }
     }
 
-    /// Calls somebody. `None` if he is gone.
+    /// Connects to a client. Returns `None` if it is gone.
     ///
     /// # Errors
-    /// If this process can call nobody at all, for want of file descriptors or memory.
+    /// If this process can connect to no client at all, for want of file descriptors or memory.
     pub(super) fn call(&mut self, client: ClientId) -> io::Result<Option<Peer>> {
         if let Some(directory) = &self.directory
             && let Ok(peer) = connect(directory, client)
@@ -95,7 +95,7 @@ impl SocketDir {
         socket.set_nonblocking(true)?;
         let (listening, ended) = oneshot::channel();
         let grant_socket = GrantSocket { client, socket, directory, _listening: listening };
-        // Whoever may open the file may call: the mask of this process is nobody else's business.
+        // All that may open the file may connect, whatever the umask of this process is.
         let name = client.to_string();
         fs::set_permissions(path(&grant_socket.directory, &name), Permissions::from_mode(0o666))?;
         Ok((grant_socket, ended))
@@ -108,7 +108,7 @@ impl GrantSocket {
         matches!(sockets.call(self.client), Ok(Some(_)))
     }
 
-    /// The numbers of waiters that a message has come for, until there is none left.
+    /// The ids of waiters that a message has come for, until there is none left.
     pub(super) fn messages(&self) -> impl Iterator<Item = u64> {
         std::iter::from_fn(|| {
             let mut number = [0; 8];
@@ -130,15 +130,15 @@ impl GrantSocket {
 
 impl Drop for GrantSocket {
     fn drop(&mut self) {
-        // The task that waits for it may have it a little longer: nobody is to be heard by that.
+        // The task that waits for it may have it a little longer: nothing is to be received by that.
         let _closed = self.socket.shutdown(Shutdown::Both);
         let _gone = unlinkat(&self.directory, self.client.to_string(), AtFlags::empty());
     }
 }
 
 impl Peer {
-    /// Sends a message. Returns whether it is on its way, or needs none: whoever has so much unread that
-    /// nothing more fits in will look at all of his tickets.
+    /// Sends a message. Returns whether it is on its way, or is not needed: a client with so much unread that
+    /// nothing more fits in will look at all of its tickets.
     pub(super) fn tell(&self, waiter: u64) -> bool {
         loop {
             match self.0.send(&waiter.to_le_bytes()) {
@@ -181,7 +181,7 @@ impl Gate {
             Err(Errno::WOULDBLOCK) => return Err(Trouble::Busy),
             Err(error) => return Err(problem("cannot be locked", &error).into()),
         }
-        // Somebody may have removed it, and another made it anew and locked that.
+        // A process may have removed it, and another made it anew and locked that.
         let current = (fstat(&directory), stat(&path));
         match current {
             (Ok(ours), Ok(there)) if (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino) => {
@@ -209,7 +209,7 @@ impl Gate {
     }
 }
 
-/// Whether it is about whoever was called, and not about the caller.
+/// Whether it is about the client that was called, and not about the caller.
 fn is_of_him(kind: ErrorKind) -> bool {
     use ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
     matches!(kind, ConnectionRefused | NotFound | PermissionDenied)
@@ -246,8 +246,8 @@ fn make(path: &Path, file: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Removes some sockets of processes that were killed. Others than the last time: by the number of
-/// whoever sweeps, which is random.
+/// Removes some sockets of processes that were killed. Others than the last time: by the id of
+/// the client that sweeps, which is random.
 fn sweep(directory: &OwnedFd, ClientId(start): ClientId) {
     let Ok(entries) = fs::read_dir(path(directory, "")) else { return };
     let names = entries.take(CHOICE).filter_map(|entry| Some(entry.ok()?.file_name()));

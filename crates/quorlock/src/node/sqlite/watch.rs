@@ -25,7 +25,7 @@ pub(super) struct Watch {
     runtime: Arc<dyn Runtime>,
     patience: Duration,
     state: Mutex<State>,
-    /// Told when there is something to watch, and when there will be nothing ever again.
+    /// Notified when there is something to watch, and when there will be nothing ever again.
     changed: Notify,
 }
 
@@ -43,7 +43,7 @@ struct State {
 
 struct Waiting {
     since: Moment,
-    /// `None` once the round was told.
+    /// `None` once the round was informed.
     lateness: Option<Lateness>,
 }
 

@@ -163,7 +163,7 @@ impl Worker {
     /// for later tries instead, and their rounds told not to wait for them.
     fn give_up(&mut self, count: usize, why: &Failure) {
         let now = self.now();
-        // Before any round is told, so that none can put a call past those that are kept.
+        // Before any round is informed, so that none can put a call past those that are kept.
         self.watch.kept(count);
         self.watch.done(count - self.late);
         let rest = self.pending.split_off(count);

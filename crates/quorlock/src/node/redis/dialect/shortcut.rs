@@ -1,9 +1,9 @@
 //! A release by one command, where a server has one that deletes what has a certain value.
 //!
-//! It takes the server a fraction of what a script does, and knows of no queue. So whoever takes a place in
+//! It takes the server a fraction of what a script does, and knows of no queue. So a client that takes a place in
 //! a queue changes the value of the record (`lua/redlock/record.lua`): the command deletes nothing then,
 //! and the script is sent behind it, which passes the lock on. That is another round trip, at the moment
-//! when somebody waits. Where it has happened, the next releases therefore go by the script at once.
+//! when a client waits. Where it has happened, the next releases therefore go by the script at once.
 
 use crate::node::Request;
 use crate::node::redis::connect::field;
@@ -51,7 +51,7 @@ impl Shortcut {
         next
     }
 
-    /// Somebody waits, or it was another's anyway.
+    /// A client waits, or it was another's anyway.
     pub(super) fn was_refused(&mut self) {
         self.scripted = SCRIPTED;
     }

@@ -3,9 +3,9 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  our token
 -- ARGV[2]  how long to keep the record, in ms
--- ARGV[3]  the least that the last of our numbers may be
--- ARGV[4]  how many numbers we want; 0 for none
--- Replies  n >= 0  it is ours, and our last number is n
+-- ARGV[3]  the least that the last of our fences may be
+-- ARGV[4]  how many fences we want; 0 for none
+-- Replies  n >= 0  it is ours, and our last fence is n
 --          -1      another has it
 --          or a refusal of the dialect
 local refusal = vote_refusal()

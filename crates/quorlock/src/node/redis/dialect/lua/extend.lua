@@ -4,7 +4,7 @@
 -- ARGV[5n - 4]  our token
 -- ARGV[5n - 3]  how long to keep it from now on, in ms
 -- ARGV[5n - 2]  what to do if the record is not there: 'no', 'heal' or 'win'
--- ARGV[5n - 1]  the last of our numbers
+-- ARGV[5n - 1]  the last of our fences
 -- ARGV[5n]      who we are: 'maker', or who takes part in what another process has made
 -- Replies  for each of them as renew.lua returns, in a list if there is more than one;
 --          or a refusal of the dialect, for all of them

@@ -1,9 +1,9 @@
--- Forgets locks that are free: the last number of each, in whichever dialect it lies. Stands alone.
+-- Forgets locks that are free: the last fence of each, in whichever dialect it lies. Stands alone.
 --
 -- KEYS     the locks
 -- Replies  how many of them are held or wanted, and were not changed
 --
--- A user without rights to queues and to the second key of a lock forgets the first: to him every
+-- A user without rights to queues and to the second key of a lock forgets the first: to it every
 -- queue is empty.
 local kept = 0
 for _, lock in ipairs(KEYS) do

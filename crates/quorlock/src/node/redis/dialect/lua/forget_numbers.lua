@@ -1,10 +1,10 @@
--- Forgets the numbers of locks that nobody can have been given, in whichever dialect they lie. Stands alone.
+-- Forgets the fences of locks that no holder can have been given, in whichever dialect they lie. Stands alone.
 --
--- In the `strict` dialect the number is part of the record, and whoever holds the lock on this server loses it
+-- In the `strict` dialect the fence is part of the record, and the holder of the lock on this server loses it
 -- there.
 --
 -- KEYS     the locks
--- ARGV[1]  the highest number that somebody can have been given
+-- ARGV[1]  the highest fence that a holder can have been given
 -- Replies  how many of them are forgotten
 local forgotten = 0
 for _, lock in ipairs(KEYS) do

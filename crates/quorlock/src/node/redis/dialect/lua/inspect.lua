@@ -5,8 +5,8 @@
 --          {'held', token, ms, note, waiters, number, quarantine}
 --                                                 the holder's token, how long the record lasts (-1:
 --                                                 for ever), the note beside it as set_note.lua keeps
---                                                 it, whoever's it is ('' if there is none), and the
---                                                 holder's last number (0 if it has none)
+--                                                 it, of any holder ('' if there is none), and the
+--                                                 holder's last fence (0 if it has none)
 --          {what}                                 the key is in use for something that is not a lock
 -- where waiters is how many stand in the queue, or -1 if this user may not know, and quarantine for how
 -- many ms the server casts no vote.
@@ -32,6 +32,6 @@ local note = redis.pcall('GET', lock .. ':quorlock:holder')
 if type(note) ~= 'string' or #note > 1024 then
   note = ''
 end
--- One that no reply can tell exactly is none that the client believes.
+-- A fence that no reply can carry exactly is none that the client believes.
 local number = math.min(last_number(lock), 2 ^ 53)
 return {'held', owner, left_ms(lock), note, waiters(), number, quarantine_ms()}

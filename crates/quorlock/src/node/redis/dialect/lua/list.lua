@@ -5,7 +5,7 @@
 -- ARGV[3]  how many bytes stand before the name in them
 -- Replies  {where to go on, name, name, ...}, with '0' at the end
 --
--- Looks at so many keys at the most that nobody else has to wait for long, and ends earlier when it
+-- Looks at so many keys at the most that no other client has to wait for long, and ends earlier when it
 -- has enough to fill a reply.
 local cursor, prefix = ARGV[1], tonumber(ARGV[3])
 local reply, looks = {'0'}, 0

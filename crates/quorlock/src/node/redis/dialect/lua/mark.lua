@@ -1,4 +1,4 @@
--- Says which set of nodes this server belongs to, or only tells. Stands behind the record of its dialect.
+-- Writes which set of nodes this server belongs to, or only reads it. Stands behind the record of its dialect.
 --
 -- ARGV[1]  'look'; or 'mark', and then
 -- ARGV[2]  the marker that was seen; '' for none. If another is there, nothing is changed

@@ -10,14 +10,14 @@
 -- who       'maker', or the id of one who takes part
 local MOST = 256
 
--- Calls `each` with everybody who is listed and his end.
+-- Calls `each` with each one that is listed and its end.
 local function for_all(each)
   for who, ends in shares:gmatch(' (%S+) (%d+)') do
     each(who, tonumber(ends))
   end
 end
 
--- Keeps what is ours for so long at least, never shorter, for one of those who hold it. Returns the number,
+-- Keeps what is ours for so long at least, never shorter, for one of those who hold it. Returns the fence,
 -- or -1 if there is no room for another one.
 local function keep_for(who, lock, token, ttl_ms)
   if shares == '' and who == 'maker' then
@@ -42,7 +42,7 @@ local function keep_for(who, lock, token, ttl_ms)
   return keep(lock, token, ttl_ms)
 end
 
--- Whether anybody holds it but its maker. For a request by which a vote could be cast.
+-- Whether a process other than its maker holds it. For a request by which a vote could be cast.
 local function is_shared()
   local shared = false
   for_all(function(who, its_end)
@@ -51,7 +51,7 @@ local function is_shared()
   return shared
 end
 
--- Whether somebody is listed.
+-- Whether `who` is listed.
 local function is_listed(who)
   return shares:find(' ' .. who .. ' ', 1, true) ~= nil
 end

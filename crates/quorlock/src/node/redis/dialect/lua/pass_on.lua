@@ -2,17 +2,17 @@
 -- dialect and a verb.
 --
 -- The queue of a lock lies beside it, in two keys that go when nobody is left in it:
---   LOCK:quorlock:queue    a sorted set: the token of each ticket, by its number
+--   LOCK:quorlock:queue    a sorted set: the token of each ticket, by its ticket number
 --   LOCK:quorlock:waiters  a hash: for each token "CHANNEL TICKET TTL_MS SENT_NS LEAST BLOCK SEEN_US", of
---                          the latest request with that ticket, with the numbers that it wants, and
+--                          the latest request with that ticket, with the fences that it wants, and
 --                          when it was seen by this server's clock
 -- They are not among KEYS: a user without rights to them could release nothing then.
 --
--- Word of a grant goes to CHANNEL as "TICKET SENT_NS OTHERS NUMBER", where OTHERS is how many are left in
--- the queue. TICKET is the waiter and a secret of that very request, by which the client knows that the
--- word is ours: it is shown to nobody else. A client that is gone hears nothing, and is passed over at once. So is
--- one that seems to listen and has not asked for as long as nobody waits without asking again: its machine
--- may have died without a word, and the server not know yet that nobody is at the other end.
+-- The grant message goes to CHANNEL as "TICKET SENT_NS OTHERS NUMBER", where OTHERS is how many are left in
+-- the queue, and NUMBER the fence. TICKET is the waiter and a secret of that very request, by which the client
+-- knows that the message is ours: it is shown to nobody else. A client that is gone receives nothing, and is
+-- passed over at once. So is one that seems to listen and has not asked for longer than any waiter goes without
+-- asking again: its machine may have died, and the server not know yet that the connection is dead.
 --
 -- Why the new holder may count its lease from SENT_NS, which is on its own clock: that request was
 -- sent before it arrived here, and it arrived before this runs. The record ends TTL_MS after this
@@ -27,9 +27,9 @@ end
 
 -- lock     the key of the lock
 -- me       the token that asks: if it is the first, the record is left to the caller
--- next     the least number for another who gets it
--- Returns  the token whose turn it is: the record is its own, and it has been told, unless it is me
---          false and perhaps an error: nobody is there, or nobody can be told, and there is no
+-- next     the least fence for another that gets it
+-- Returns  the token whose turn it is: the record is its own, and it has been notified, unless it is me
+--          false and perhaps an error: no waiter is there, or none can be notified, and there is no
 --          record any more
 local function pass_on(lock, me, next)
   local queue = lock .. ':quorlock:queue'
@@ -54,18 +54,18 @@ local function pass_on(lock, me, next)
       local channel, ticket, ttl, sent, least, block, seen =
         waiter:match('^(.+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
       local asked = now() <= tonumber(seen) + forgotten_ms(tonumber(ttl)) * 1000
-      -- Before the word, which must not get out if this fails.
+      -- Before the message, which must not be sent if this fails.
       local number = asked
         and take(lock, token, ttl, math.max(next, tonumber(least)), tonumber(block), seen)
       if type(others) == 'table' then
         others = 0
       end
-      -- Whoever wants a number that nobody can be given is passed over.
+      -- A waiter that wants a fence that no holder can be given is passed over.
       if type(number) == 'number' then
         local word = ticket .. ' ' .. sent .. ' ' .. others .. ' ' .. string.format('%.0f', number)
         local heard = redis.pcall('PUBLISH', channel, word)
         if type(heard) == 'table' then
-          -- Whoever may tell nobody must not empty the queue by passing everybody over.
+          -- A client that may not publish must not empty the queue by passing all waiters over.
           drop(lock)
           return false, heard
         end
@@ -77,7 +77,7 @@ local function pass_on(lock, me, next)
   end
 end
 
--- Lets go of a lock: it is passed on, or free if there is nobody, or nobody may have it now.
+-- Lets go of a lock: it is passed on, or free if no waiter is there, or none may have it now.
 local function let_go(lock, me, next)
   local waiting = redis.pcall('ZCARD', lock .. ':quorlock:queue')
   left_in_queue(waiting)

@@ -3,13 +3,13 @@
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  our token
--- ARGV[2]  the least number for whoever it is passed on to
+-- ARGV[2]  the least fence for the waiter that it is passed on to
 -- ARGV[3]  in the redlock dialect, 'queued' if we may have a place in the queue
 -- Replies  2 it was ours, and others hold it still who take part in it
 --          1 it was ours, and is free or another's now
---          0 there is none, or somebody else's: it was not changed
+--          0 there is none, or another's: it was not changed
 --
--- A user without rights to queues still releases: to him every queue is empty.
+-- A user without rights to queues still releases: to it every queue is empty.
 local lock, me = KEYS[1], ARGV[1]
 local owner, err = read(lock)
 if err then

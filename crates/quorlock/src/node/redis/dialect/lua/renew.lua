@@ -1,4 +1,4 @@
--- Keeps one lock longer, for extend.lua and for whoever extends many at once. Stands behind participants.lua.
+-- Keeps one lock longer, for extend.lua and for scripts that extend many at once. Stands behind participants.lua.
 --
 -- lock, token
 -- ttl_ms    how long to keep it from now on
@@ -6,10 +6,10 @@
 --           'heal'  our lease stands on this server and has not run out: store the record again, if this server
 --                   has forgotten it and casts no vote
 --           'win'   our lease stands on a majority of others: take it anew if this server votes, and nobody has it
--- last      the last of our numbers
+-- last      the last of our fences
 -- who       'maker', or who takes part in what another process has made
--- Returns   n >= 0  it is ours, lasts at least so long, and its last number is n
---           -1      there is none, or somebody else's, or no room for another: nothing was changed
+-- Returns   n >= 0  it is ours, lasts at least so long, and its last fence is n
+--           -1      there is none, or another's, or no room for another: nothing was changed
 --           or a refusal of the dialect, or an error
 --
 -- The clocks have to be compared before, and whether this server is of the client's set.
@@ -18,9 +18,9 @@ local function renew(lock, token, ttl_ms, restore, last, who)
   if err then
     return err
   end
-  -- Whoever may still count on an extension has a record that has not ended. One that came back from an
-  -- old file may be another's by right: on a server that casts no vote it counts only for whose lease there
-  -- has not run out.
+  -- A holder that may still count on an extension has a record that has not ended. One that came back from an
+  -- old file may be another's by right: on a server that casts no vote it counts only for a holder whose lease
+  -- there has not run out.
   if holder == token and is_live() and (restore == 'heal' or quarantine_ms() == 0) then
     return keep_for(who, lock, token, ttl_ms)
   end
@@ -34,7 +34,7 @@ local function renew(lock, token, ttl_ms, restore, last, who)
   end
   local store = restore == 'win' and win_back or heal
   local restored = store(lock, token, ttl_ms, tonumber(last), alone)
-  -- Whoever has the record needs no place in its queue: one who breaks the lock would pass it on to him again.
+  -- The holder of the record needs no place in its queue: a forced release would pass the lock on to it again.
   if type(restored) == 'number' and restored >= 0
     and redis.pcall('ZREM', lock .. ':quorlock:queue', token) == 1 then
     redis.pcall('HDEL', lock .. ':quorlock:waiters', token)

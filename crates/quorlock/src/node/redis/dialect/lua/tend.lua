@@ -1,4 +1,4 @@
--- Clears locks away that nobody has used for a day, a few keys at a time, and tells how the server is set up
+-- Clears locks away that nobody has used for a day, a few keys at a time, and reports how the server is set up
 -- at present. Stands alone, behind its constants.
 --
 --   PREFIX:quorlock:sweep  a string: "CURSOR DUE_US EVICTED RUN_ID". Where the walk through the database goes on;
@@ -6,8 +6,8 @@
 --                          of how many keys it is known that this start of the server has thrown them away
 --
 -- A record has no expiry of the server's: it would be the first to go for want of memory, and a clock that
--- is wrong for a moment would take it away. It goes by a request whose clock is right, if its end and its number
--- are more than a day old: whoever had it has long stopped to believe in it, and any new number is higher.
+-- is wrong for a moment would take it away. It goes by a request whose clock is right, if its end and its fence
+-- are more than a day old: its holder has long stopped believing in it, and any new fence is higher.
 --
 -- Constants, in the `strict` dialect; SWEEP and MARKER are nil in the other one, where the server's expiry
 -- clears everything away:
@@ -17,7 +17,7 @@
 -- OLD_US  how old what goes has to be
 --
 -- ARGV[1]  the client's time of day, in us
--- ARGV[2]  how many keys the server had thrown away when the client last asked, or '' to be told nothing
+-- ARGV[2]  how many keys the server had thrown away when the client last asked, or '' to get no setup and marker
 -- Replies  {more, setup, marker}: 1 if there is so much to clear away that the next step should come soon, some
 --          lines of INFO, and how the marker begins: a client that asks for nothing else sees by it that the
 --          server was emptied
@@ -95,7 +95,7 @@ for _, section in ipairs({'server', 'memory', 'stats', 'replication'}) do
     end
   end
 end
--- Keys were thrown away, and nobody knows which: votes may be among them. A server without a marker counts as
+-- Keys were thrown away, and it is not known which: votes may be among them. A server without a marker counts as
 -- emptied, and casts no vote for a while; so does one whose set forms. Once is enough, however many clients see
 -- it; what an earlier start of the server has thrown away, and a file has brought back, says nothing of this one.
 -- One that is closed or carries no set keeps its marker.

@@ -4,23 +4,23 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  our token
 -- ARGV[2]  how long to keep the record from the moment it becomes ours, in ms
--- ARGV[3]  the channel of our client, for word of a grant
+-- ARGV[3]  the channel of our client, for the grant message
 -- ARGV[4]  our ticket's waiter and the secret of this request, to be repeated there
 -- ARGV[5]  when this was sent, in ns on our own clock
--- ARGV[6]  the number of our ticket
+-- ARGV[6]  our ticket number
 -- ARGV[7]  'agreed': exactly that number. 'new': the place that we have, or one behind everybody,
 --          with that number at least
--- ARGV[8]  'yield': if it is ours, and somebody stands before us, let him have it, unless another process
+-- ARGV[8]  'yield': if it is ours, and a waiter stands before us, leave it to that one, unless another process
 --          takes part in it already. 'keep' otherwise
--- ARGV[9]  the least number for us, and for another who gets it by this
--- ARGV[10] how many numbers we want; 0 for none
--- Replies  n >= 0               it is ours, lasts at least so long, and our last number is n
+-- ARGV[9]  the least fence for us, and for another that gets it by this
+-- ARGV[10] how many fences we want; 0 for none
+-- Replies  n >= 0               it is ours, lasts at least so long, and our last fence is n
 --          {number}             our place; it was passed on to another this moment
 --          {number, token, ms}  our place, the holder's token, and how long the record lasts (-1: for
 --                               ever)
 --          or a refusal of the dialect
 --
--- A record that has ended without a release goes to the first in the queue, whoever asks. As to why
+-- A record that has ended without a release goes to the first in the queue, whichever client asks. As to why
 -- the new holder may count its lease from ARGV[5], see pass_on.lua. What is kept of a ticket is
 -- always of one request; an older one that arrives late makes the lease end earlier, never later.
 local lock, me, ttl_ms = KEYS[1], ARGV[1], tonumber(ARGV[2])
@@ -32,7 +32,7 @@ local function take_place()
   if ARGV[7] == 'new' then
     local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
     if last and tonumber(last) >= tonumber(place) then
-      -- Whoever proposes less, as with a clock that is behind, still pushes nobody aside. All digits:
+      -- A client that proposes less, as with a clock that is behind, still overtakes no other. All digits:
       -- as text, Lua would write 1.79e+15.
       place = string.format('%.0f', tonumber(last) + 1)
     end
@@ -44,7 +44,7 @@ local function take_place()
   end
   local ticket = {ARGV[3], ARGV[4], ARGV[2], ARGV[5], ARGV[9], ARGV[10], now_us()}
   redis.call('HSET', waiters, me, table.concat(ticket, ' '))
-  -- Not every time: whoever waits asks again before two thirds of it are over.
+  -- Not every time: a waiter asks again before two thirds of it are over.
   if redis.call('PTTL', queue) < forgotten * 5 / 6 then
     redis.call('PEXPIRE', queue, forgotten)
     redis.call('PEXPIRE', waiters, forgotten)
@@ -62,14 +62,14 @@ if err then
   return err
 end
 local least, block = tonumber(ARGV[9]), tonumber(ARGV[10])
--- Before a place is taken that could not be served. Where numbers end, one more and one less is not the same one.
+-- Before a place is taken that could not be served. Where fences end, one more and one less is not the same one.
 local last = least + (block - 1)
 refusal = block > 0 and number_refusal(lock, last)
 if refusal then
   return refusal
 end
 if owner == me and (ARGV[8] ~= 'yield' or is_shared()) then
-  -- It may have been stored with a ticket from long ago, which came back from an old file: numbers that
+  -- It may have been stored with a ticket from long ago, which came back from an old file: fences that
   -- were given out since, and forgotten, are below what we want now.
   if block > 0 and last_number(lock) < last then
     raise(lock, last)
@@ -83,7 +83,7 @@ if owner and owner ~= me and is_live() then
   return {place, owner, left_ms(lock)}
 end
 local keep_ms = owner == me and math.max(ttl_ms, left_ms(lock)) or ttl_ms
--- Whoever gets it instead has no lower number than we want, for the same reason.
+-- A waiter that gets it instead has no lower fence than we want, for the same reason.
 local turn, refused = pass_on(lock, me, least)
 if turn ~= me then
   return refused or {place}
@@ -91,8 +91,8 @@ end
 keep_ms = string.format('%.0f', keep_ms)
 local number = take(lock, me, keep_ms, least, block)
 if type(number) ~= 'number' then
-  -- Those before us who did not hear of their turn have used up the numbers: the record must not stay with one
-  -- of them. Whoever yields does not count on it either.
+  -- Waiters before us that could not be notified have used up the fences: the record must not stay with one
+  -- of them. A client that yields does not count on it either.
   drop(lock)
 end
 return number

@@ -2,14 +2,14 @@
 --
 --   LOCK                 a string: the holder's token, with the server's expiry, as the Redis
 --                        documentation describes it, so that every Redlock library shares the lock.
---                        Behind a token of this library stands a '+' once somebody has taken a place in
+--                        Behind a token of this library stands a '+' once a waiter has taken a place in
 --                        the queue behind it: a release that only compares and deletes finds another
 --                        value then, and does nothing. Who was granted it in the queue releases otherwise.
 --                        A '*' stands there once another process takes part in the lock, and behind it who
 --                        holds it (participants.lua)
---   LOCK:quorlock:fence  a string: the last number that was given out. It goes a day after its last
---                        use: numbers follow the clock, so that any new one is higher by then
--- The second key is not among KEYS: whoever has no rights to it could release nothing then.
+--   LOCK:quorlock:fence  a string: the last fence that was given out. It goes a day after its last
+--                        use: fences follow the clock, so that any new one is higher by then
+-- The second key is not among KEYS: a user without rights to it could release nothing then.
 local FENCE_KEPT_MS = '86400000'
 
 -- May the node look at this request, and may it vote? Always.
@@ -40,7 +40,7 @@ end
 local function newest() return 0 end
 local function quarantine_ms() return 0 end
 
--- Whoever was granted the lock in the queue looks for others there: its record does not tell.
+-- A holder that was granted the lock in the queue looks for others there: its record does not show them.
 local function left_in_queue() end
 
 -- What is known of the lock that was read last: a token of this library that has no '+' behind it yet; who holds
@@ -77,7 +77,7 @@ local function read(lock)
   return owner
 end
 
--- Somebody stands in the queue of the one who has the lock. What another library has stored is left as it
+-- A waiter stands in the queue behind the holder of the lock. What another library has stored is left as it
 -- is: it would not find it again.
 local function queued_behind(lock)
   if unmarked then
@@ -85,8 +85,8 @@ local function queued_behind(lock)
   end
 end
 
--- When the record ends, in us. One that somebody has robbed of its end gets another, later than that of any
--- lease: whoever has it must not count as gone.
+-- When the record ends, in us. One whose end was removed gets another, later than that of any
+-- lease: its holder must not count as gone.
 local function ends(lock)
   local left = redis.call('PTTL', lock)
   if left < 0 then
@@ -118,20 +118,20 @@ local function left_ms(lock)
   return redis.call('PTTL', lock)
 end
 
--- Whether whoever `read` has found has it at this moment.
+-- Whether the holder that `read` has found has it at this moment.
 local function is_live()
   return true
 end
 
--- From here on one more is not another number for Lua: nothing is granted with such a number.
+-- From here on one more is not another number for Lua: nothing is granted with such a fence.
 local NUMBERS_END = 2 ^ 53
 
--- The last number that was given out.
+-- The last fence that was given out.
 local function last_number(lock)
   return tonumber(redis.call('GET', lock .. ':quorlock:fence') or '0') or NUMBERS_END
 end
 
--- Whether somebody can be given this number, whatever was given out. Nothing, or the refusal.
+-- Whether a holder can be given this fence, whatever was given out. Nothing, or the refusal.
 local function number_refusal(_, number)
   if number >= NUMBERS_END then
     return {'NUMBER', string.format('%.0f', math.min(number, 2 ^ 63))}
@@ -143,14 +143,14 @@ local function set_number(lock, number)
   return number
 end
 
--- Raises the number to what is given at least, and returns it; or the refusal.
+-- Raises the fence to what is given at least, and returns it; or the refusal.
 local function raise(lock, least)
   local number = math.max(last_number(lock), least)
   return number_refusal(lock, number) or set_number(lock, number)
 end
 
--- Stores the record of a new holder who is to have `block` numbers from `least` on, or none. Returns the
--- last of them, or -1 if `how` keeps it from being stored; or the refusal of the number.
+-- Stores the record of a new holder that is to have `block` fences from `least` on, or none. Returns the
+-- last of them, or -1 if `how` keeps it from being stored; or the refusal of the fence.
 local function store(lock, token, ttl_ms, least, block, how)
   -- First, so that nothing has changed if this user may not.
   local number = block > 0 and math.max(last_number(lock) + 1, least) + (block - 1) or 0
@@ -166,17 +166,17 @@ local function store(lock, token, ttl_ms, least, block, how)
   return number > 0 and set_number(lock, number) or 0
 end
 
--- Makes it a token's whoever's it is, for so long. Returns the number, or the refusal.
+-- Makes it a token's for so long, whether or not it is held. Returns the fence, or the refusal.
 local function take(lock, token, ttl_ms, least, block)
   return store(lock, token, ttl_ms, least, block)
 end
 
--- Makes it ours if it is nobody's. Returns the number, or -1; or the refusal.
+-- Makes it ours if it is free. Returns the fence, or -1; or the refusal.
 local function take_if_free(lock, token, ttl_ms, least, block)
   return store(lock, token, ttl_ms, least, block, 'NX')
 end
 
--- Keeps what is ours for so long at least. Returns the number, or the refusal, which changes nothing.
+-- Keeps what is ours for so long at least. Returns the fence, or the refusal, which changes nothing.
 local function keep(lock, token, ttl_ms)
   local number = redis.pcall('GET', lock .. ':quorlock:fence')
   number = type(number) == 'string' and (tonumber(number) or NUMBERS_END) or 0
@@ -196,8 +196,8 @@ local function heal()
   return -1
 end
 
--- Takes a lock anew for whoever holds it by a majority of other servers, if nobody has it here; with a list of
--- those who hold it, or ''. The number never becomes lower. Returns the number, or -1; or the refusal.
+-- Takes a lock anew for the holder by a majority of other servers, if it is not held here; with a list of
+-- those who hold it, or ''. The fence never becomes lower. Returns the fence, or -1; or the refusal.
 local function win_back(lock, token, ttl_ms, last, list)
   -- First, so that nothing has changed if this user may not.
   local number = last > 0 and math.max(last_number(lock), last) or 0

@@ -13,7 +13,7 @@ if now >= sent - BEHIND_US and now <= sent + AHEAD_US and marker
   local record, number, last = redis.pcall('GET', KEYS[1]), 0, tonumber(ARGV[3])
   if record then
     record = type(record) == 'string' and record or ''
-    -- One that is free, with nobody in its queue: '-' stands behind its number.
+    -- One that is free, with no waiter in its queue: '-' stands behind its fence.
     number = record:byte(26) == 45 and record:find('quorlock ', 1, true) == 1
       and tonumber(record:sub(10, 25))
   end

@@ -3,14 +3,14 @@
 --   LOCK            a string: "quorlock NUMBER TOKEN SECONDS MICROS TTL_MS". It ends TTL_MS after that
 --                   moment of this server's clock, which is written as TIME tells it. The end is
 --                   compared by the verbs alone: the key has no expiry of the server's, which could throw
---                   it away before its time. What nobody has used for a day goes by tend.lua. The number
+--                   it away before its time. What no client has used for a day goes by tend.lua. The fence
 --                   has 16 digits, so that the byte behind it has a place of its own, and says how the
 --                   lock is:
---                     ' ' held    '+' held, and somebody may stand in its queue
+--                     ' ' held    '+' held, and a waiter may stand in its queue
 --                     '*' the same, and others may hold it with the same token: behind the token
 --                         stands who does (participants.lua)
---                     '-' free    '=' free, and somebody may stand in its queue
---                   The number of a free one stays. Numbers follow the clock, so that any new one is
+--                     '-' free    '=' free, and a waiter may stand in its queue
+--                   The fence of a free one stays. Fences follow the clock, so that any new one is
 --                   higher a day later
 --   PREFIX:quorlock:set   a string: the marker, which says which set of nodes this server belongs to. Only if
 --                   it begins as the client says, with the moment from which on it votes behind that, the
@@ -23,7 +23,7 @@
 -- MARKER     the key of the marker
 -- QUIET_US   how long at the most it casts no vote, once it belongs to the set
 -- RECORD     the pattern of a record, with all its parts
--- NUMBERS_AHEAD_US  how far a number may be ahead of the client's time of day
+-- NUMBERS_AHEAD_US  how far a fence may be ahead of the client's time of day
 --
 -- The last arguments of each call say when it was sent, and over which connection:
 -- ARGV[#ARGV - 1]  the client's time of day then, in us
@@ -32,7 +32,7 @@
 --                  the set of nodes and the settings that their promises rest on
 --
 -- Why it holds: a record of A's last request, sent at p by A's clock, ends at p - behind + TTL or later
--- by this server's. Whoever replaces it asked at q, and q + ahead is later than that. So q is later than
+-- by this server's. A client that replaces it asked at q, and q + ahead is later than that. So q is later than
 -- p + TTL - behind - ahead, whatever this server's clock has done in between; and that is when A's
 -- holder stops believing in it. A request outside of the window changes nothing at all.
 local NOW
@@ -162,13 +162,13 @@ local function write(lock)
   end
 end
 
--- So many are left in the queue: the next record that is written says whether there is anybody. An error
--- in place of the number may hide somebody.
+-- So many are left in the queue: the next record that is written says whether there is a waiter. An error
+-- in place of the count may hide one.
 local function left_in_queue(others)
   waited = others ~= 0
 end
 
--- Somebody stands in the queue of the one who has the lock.
+-- A waiter stands in the queue behind the holder of the lock.
 local function queued_behind(lock)
   if not waited then
     waited = true
@@ -197,23 +197,23 @@ local function left_ms()
   return math.ceil((expiry - now()) / 1000)
 end
 
--- Whether whoever `read` has found has it at this moment.
+-- Whether the holder that `read` has found has it at this moment.
 local function is_live()
   return expiry > now()
 end
 
--- The last number that was given out.
+-- The last fence that was given out.
 local function last_number()
   return number
 end
 
--- A number above all that were given out and forgotten, where nobody proposes one: this server casts votes
--- again, and numbers follow the clients' clocks.
+-- A fence above all that were given out and forgotten, where no client proposes one: this server casts votes
+-- again, and fences follow the clients' clocks.
 local function newest()
   return tonumber(ARGV[#ARGV - 1])
 end
 
--- A number that nobody can have been given, since it is more than a day ahead of the client's time of day.
+-- A fence that no holder can have been given, since it is more than a day ahead of the client's time of day.
 -- Nothing is granted with one, nor above it: it would spread to other servers, up to where one more is not
 -- another number for Lua. Nothing, or the refusal.
 local function number_refusal(_, least)
@@ -223,7 +223,7 @@ local function number_refusal(_, least)
   end
 end
 
--- Raises the number to what is given at least, and returns it; or the refusal.
+-- Raises the fence to what is given at least, and returns it; or the refusal.
 local function raise(lock, least)
   local refusal = number_refusal(lock, least)
   if refusal then
@@ -234,9 +234,9 @@ local function raise(lock, least)
   return number
 end
 
--- Makes it a token's whoever's it is, for so long. A request that was seen at `seen_us` by this clock is
+-- Makes it a token's for so long, whether or not it is held. A request that was seen at `seen_us` by this clock is
 -- what its holder counts from: the record must not end before that one's time is over, though the
--- clock has been set back. Returns the number, or the refusal.
+-- clock has been set back. Returns the fence, or the refusal.
 local function take(lock, token, ttl_ms, least, block, seen_us)
   local last = math.max(number + 1, least) + (math.max(block, 1) - 1)
   local refusal = number_refusal(lock, last)
@@ -251,7 +251,7 @@ local function take(lock, token, ttl_ms, least, block, seen_us)
   return number
 end
 
--- Makes it ours if it is nobody's. Returns the number, or -1; or an error.
+-- Makes it ours if it is free. Returns the fence, or -1; or an error.
 local function take_if_free(lock, token, ttl_ms, least, block)
   local holder, err = read(lock)
   if err then
@@ -263,7 +263,7 @@ local function take_if_free(lock, token, ttl_ms, least, block)
   return take(lock, token, ttl_ms, least, block)
 end
 
--- Keeps what is ours for so long at least, never shorter. Returns the number, or the refusal.
+-- Keeps what is ours for so long at least, never shorter. Returns the fence, or the refusal.
 local function keep(lock, token, ttl_ms)
   local refusal = number_refusal(lock, 0)
   if refusal then
@@ -276,7 +276,7 @@ local function keep(lock, token, ttl_ms)
 end
 
 -- Stores the record of a holder again whose lease has not run out, if this server has forgotten it, knows
--- that, and has seen no later holder; with a list of those who hold it, or ''. Returns the number, or -1.
+-- that, and has seen no later holder; with a list of those who hold it, or ''. Returns the fence, or -1.
 local function heal(lock, token, ttl_ms, least, list)
   if owner ~= '' and is_live() or number > least then
     return -1
@@ -292,10 +292,10 @@ local function heal(lock, token, ttl_ms, least, list)
   return keep(lock, token, ttl_ms)
 end
 
--- Takes a lock anew for whoever holds it by a majority of other servers, if nobody has it here; with a list of
--- those who hold it, or ''. Until its lease ends, those keep everybody else out: whoever had the record here in
--- between tried in vain, though its number is above the holder's. It never becomes lower. Whoever waits here is
--- passed it by the release. Returns the number, or -1; or the refusal.
+-- Takes a lock anew for the holder by a majority of other servers, if it is not held here; with a list of
+-- those who hold it, or ''. Until its lease ends, those servers keep all others out: a client that had the record here in
+-- between tried in vain, though its fence is above the holder's. It never becomes lower. A waiter here is
+-- passed it by the release. Returns the fence, or -1; or the refusal.
 local function win_back(lock, token, ttl_ms, last, list)
   local refusal = vote_refusal() or number_refusal(lock, last)
   if refusal then
@@ -313,7 +313,7 @@ local function drop(lock)
   write(lock)
 end
 
--- Whether a key is a lock that somebody holds.
+-- Whether a key is a lock that is held.
 local function is_held(key)
   local holder = redis.pcall('GETRANGE', key, 0, 8) == 'quorlock ' and read(key)
   return holder and is_live()

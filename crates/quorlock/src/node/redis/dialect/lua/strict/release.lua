@@ -5,7 +5,7 @@
 --
 -- Keys, arguments and replies are those of release.lua, and of record.lua.
 --
--- Only the byte behind the number changes.
+-- Only the byte behind the fence changes.
 local record = redis.pcall('GET', KEYS[1])
 if type(record) == 'string' and record:byte(26) == 32 and record:find(ARGV[1], 27, true) == 27
   and record:byte(27 + #ARGV[1]) == 32
