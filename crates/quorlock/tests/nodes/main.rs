@@ -2,6 +2,7 @@
 
 #[cfg(all(feature = "redis", feature = "sqlite"))]
 mod conformance;
+mod earlier_build;
 mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -1,11 +1,11 @@
 //! Records as version 0.1.0 wrote them, byte by byte: what it holds stays held, and its tokens are good.
 
-use quorlock::{Builder, Dialect, Error, Locker, RedisOptions};
+use quorlock::{Builder, Dialect, Locker, RedisOptions};
 use quorlock_testkit::{RedisServer, Reply, test};
 
 use super::queue::LONG;
+use crate::earlier_build::{TOKEN, is_honoured};
 
-const TOKEN: &str = "ql:11d8b0114be7c750a4b21d7d068615d6c64ff5e9";
 const WAITER: &str = "ql:3725aed7d5dca250a579cd7cadf821f6fc10fc8e:d606881b53470274b317ea5e";
 
 fn set(server: &RedisServer, words: &[&str]) {
@@ -28,16 +28,6 @@ fn builder(server: &RedisServer, dialect: Dialect) -> Builder {
     let options = RedisOptions::default().dialect(dialect);
     let url = format!("{}?name=a", server.url());
     Locker::builder().nodes([url]).redis(options).ttl(LONG).node_limit(LONG / 5).connect_limit(LONG)
-}
-
-/// Somebody else does not get it; the token does, and what comes next has a higher fence.
-async fn is_honoured(locker: &Locker, fence: u64) {
-    let refused = locker.try_lock("held").await.expect_err("an earlier build holds it");
-    assert!(matches!(refused, Error::Taken { .. }), "{refused}");
-    let guard = locker.resume("held", TOKEN).await.expect("it is held with this token");
-    assert!(guard.release().await.expect("released").is_freed());
-    let next = locker.try_lock("held").await.expect("it is free");
-    assert!(next.fence() > fence, "{} after {fence}", next.fence());
 }
 
 /// The marker of a server that votes, for the set of `a`, a `max_ttl` of 30 s and 300 ms ahead.

@@ -4,12 +4,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quorlock::Error;
 use quorlock::runtime::{Runtime, TokioRuntime};
 
 use super::Place;
-
-const TOKEN: &str = "ql:11d8b0114be7c750a4b21d7d068615d6c64ff5e9";
+use crate::earlier_build::{TOKEN, is_honoured};
 
 const SCHEMA: &str = "
     PRAGMA journal_mode = WAL;
@@ -55,11 +53,5 @@ async fn a_lock_in_a_file_is_honoured() {
     let lock = "INSERT INTO lock VALUES(CAST('held' AS BLOB), CAST(?1 AS BLOB), ?2, ?3, x'')";
     assert_eq!(sql.execute(lock, (TOKEN, signed(end), signed(fence))), Ok(1));
 
-    let locker = place.locker().await;
-    let refused = locker.try_lock("held").await.expect_err("an earlier build holds it");
-    assert!(matches!(refused, Error::Taken { .. }), "{refused}");
-    let guard = locker.resume("held", TOKEN).await.expect("it is held with this token");
-    assert!(guard.release().await.expect("released").is_freed());
-    let next = locker.try_lock("held").await.expect("it is free");
-    assert!(next.fence() > fence, "{} after {fence}", next.fence());
+    is_honoured(&place.locker().await, fence).await;
 }
