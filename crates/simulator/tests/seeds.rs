@@ -48,6 +48,8 @@ fn what_was_found_once_stays_mended() {
         28_170,
         // Whoever was in line behind another of his process was told that the lock is taken, when that one had left.
         36_645,
+        // The same, when that one had got no votes and the nodes voted again a moment later.
+        81_413, 94_584, 192_281, 239_381,
     ];
     for seed in seeds {
         let summary = simulate(&Options::new(seed..seed + 1, Dialect::Strict), &|_| {});

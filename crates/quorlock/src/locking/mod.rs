@@ -69,6 +69,8 @@ pub struct Locking {
     began: Option<Moment>,
     /// How often requests have arrived too late.
     late: u8,
+    /// How often it was behind another caller of this process, and nobody had the lock.
+    looks: u8,
     /// The end of the waiting time.
     timer: Option<BoxFuture<'static, ()>>,
 }
@@ -111,7 +113,7 @@ enum Next {
 
 impl Locking {
     pub(crate) fn new(lock: Lock, began: Option<Moment>) -> Self {
-        Self { lock, stage: Stage::New, began, late: 0, timer: None }
+        Self { lock, stage: Stage::New, began, late: 0, looks: 0, timer: None }
     }
 
     /// Since when the waiting time runs.
