@@ -90,6 +90,11 @@ impl Defeated {
         Self { defeat: Defeat::Taken, granted: 0, answers: NodeAnswers::default() }
     }
 
+    /// Whether another caller of this process was before it, so that the nodes were not asked.
+    pub(crate) fn was_behind_another(&self) -> bool {
+        self.defeat == Defeat::Taken && self.answers.0.is_empty()
+    }
+
     /// By nobody: the nodes were not asked before the caller's patience ended.
     pub(crate) fn unasked() -> Self {
         Self { defeat: Defeat::Unreachable, ..Self::taken() }

@@ -12,7 +12,7 @@ use quorlock_protocol::{Defeat, rest_in_quarantine};
 /// How long to wait before a new attempt where nobody knows when there are votes.
 const PAUSE_FOR_VOTES: Duration = Duration::from_millis(250);
 
-/// So often a caller that stood behind another of its process tries again if nobody has the lock.
+/// How often a caller that stood behind another of its process tries again if nobody has the lock.
 const LOOKS: u8 = 3;
 
 /// How things stood at the moment of giving up.
@@ -48,10 +48,10 @@ impl Locking {
         let (Stage::GivingUp(_, given_up), Ok(name)) = (stage, &self.lock.name) else {
             return Next::Wait;
         };
-        let not_asked = given_up.defeated.answers.0.is_empty();
+        let was_behind_another = given_up.defeated.was_behind_another();
         let error = self.error(name, *given_up, Some(status));
-        // It stood behind a caller of this process that has the lock by now, or has gone without it.
-        if not_asked && self.looks < LOOKS && self.is_free(&error) {
+        // The one before it had the lock and has released it by now, or has gone without it.
+        if was_behind_another && self.looks < LOOKS && self.is_free(&error) {
             self.looks += 1;
             return self.go_to(Stage::New);
         }

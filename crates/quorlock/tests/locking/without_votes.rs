@@ -1,4 +1,4 @@
-//! What is told to those who are in line behind a waiter that has no votes.
+//! What callers learn that were behind another of their process which has no votes, or is gone meanwhile.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -65,14 +65,20 @@ async fn locker(nodes: impl Iterator<Item = Arc<dyn Node>>) -> Locker {
     Locker::builder().with_nodes(nodes).connect().await.expect("connected")
 }
 
-/// The waiter before it is gone when the nodes are looked at, and the lock has been free all the while.
-#[tokio::test(start_paused = true)]
-async fn who_was_behind_a_waiter_without_votes_is_told_of_the_nodes() {
+/// Three nodes, and what wraps them.
+fn three() -> (Vec<Arc<MemoryNode>>, Vec<Arc<NoQueue>>) {
     let memory: Vec<_> = (0..3).map(|_| Arc::new(MemoryNode::new())).collect();
     let no_queue = |node: &Arc<MemoryNode>| {
         Arc::new(NoQueue { node: Arc::clone(node), looks: Mutex::default() })
     };
-    let nodes: Vec<_> = memory.iter().map(no_queue).collect();
+    let nodes = memory.iter().map(no_queue).collect();
+    (memory, nodes)
+}
+
+/// The waiter before it is gone when the nodes are looked at, and the lock has been free all the while.
+#[tokio::test(start_paused = true)]
+async fn who_was_behind_a_waiter_without_votes_is_told_of_the_nodes() {
+    let (memory, nodes) = three();
     let other = locker(memory.iter().map(|node| Arc::clone(node) as _)).await;
     let locker = locker(nodes.iter().map(|node| Arc::clone(node) as _)).await;
 
@@ -89,4 +95,20 @@ async fn who_was_behind_a_waiter_without_votes_is_told_of_the_nodes() {
     let Poll::Ready(told) = poll(&mut behind) else { panic!("all nodes have answered") };
     let error = told.expect_err("it was not its turn");
     assert!(matches!(error, Error::Clock { .. }), "{error:?}");
+}
+
+/// The holder before it has released the lock when the nodes are looked at: nobody has it, so it is tried again.
+#[tokio::test(start_paused = true)]
+async fn who_was_behind_a_holder_that_has_gone_gets_the_lock() {
+    let (_, nodes) = three();
+    let locker = locker(nodes.iter().map(|node| Arc::clone(node) as _)).await;
+    let held = locker.try_lock("x").await.expect("free");
+    let mut behind = locker.try_lock("x").into_future();
+    assert!(poll(&mut behind).is_pending());
+    held.release().await.expect("released");
+
+    let looks: usize = nodes.iter().map(|node| node.answer_looks()).sum();
+    assert_eq!(looks, 3, "it looks who holds the lock");
+    let guard = behind.await.expect("nobody has it");
+    assert!(guard.is_held());
 }
