@@ -19,6 +19,8 @@ use crate::settings::Settings;
 pub(super) const KINDS: &[Kind] = &[
     #[cfg(feature = "redis")]
     super::redis::KIND,
+    #[cfg(feature = "etcd")]
+    super::etcd::KIND,
     #[cfg(feature = "sqlite")]
     super::sqlite::KIND,
 ];

@@ -15,10 +15,12 @@
 //! not asked for: it goes to an [`Inbox`].
 
 #![cfg_attr(
-    not(any(feature = "redis", feature = "sqlite")),
+    not(any(feature = "etcd", feature = "redis", feature = "sqlite")),
     allow(dead_code, unused_imports, unused_variables, reason = "no kind of node has a URL then")
 )]
 
+#[cfg(feature = "etcd")]
+mod etcd;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -26,6 +28,8 @@ pub mod redis;
 pub mod sqlite;
 
 mod capabilities;
+#[cfg(feature = "etcd")]
+mod cas;
 mod context;
 mod failure;
 mod kinds;

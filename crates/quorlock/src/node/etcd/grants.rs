@@ -1,0 +1,156 @@
+//! Grant messages: keys that are written with a grant, and a watch that reports them to the client they are for.
+
+use std::future::pending;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::once;
+use http::uri::PathAndQuery;
+use tokio::time::timeout;
+use tonic::metadata::AsciiMetadataValue;
+use tonic::{Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::keys::end_of;
+use super::messages::{NO_DELETE, WatchCreateRequest, WatchRequest, WatchResponse};
+use super::store::EtcdStore;
+use crate::locked::locked;
+use crate::node::{Grant, Inbox, Secret};
+use crate::runtime::Moment;
+
+/// Before a watch that ended is begun anew.
+const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The value of a grant message. Its key names the waiter.
+pub(super) fn encode(grant: &Grant) -> Vec<u8> {
+    let Grant { sent, secret, others, fence, .. } = grant;
+    let secret = secret.text();
+    let secret = String::from_utf8_lossy(&secret);
+    format!("{} {secret} {} {fence}", sent.as_nanos(), u8::from(*others)).into_bytes()
+}
+
+/// Reads such a message; `None` if it is something else.
+fn decode(waiter: &[u8], value: &[u8]) -> Option<Grant> {
+    let waiter = std::str::from_utf8(waiter).ok()?.parse().ok()?;
+    let mut words = std::str::from_utf8(value).ok()?.split(' ');
+    let sent = Moment::from_nanos(words.next()?.parse().ok()?);
+    let secret = Secret::parse(words.next()?.as_bytes())?;
+    let others = words.next()? == "1";
+    let fence = words.next()?.parse().ok()?;
+    Some(Grant { waiter, sent, secret, others, fence })
+}
+
+impl EtcdStore {
+    /// Listens until the client is closed. `limit` is for a watch to begin.
+    pub(super) async fn watch_grants(&self, limit: Duration) {
+        let mut closed = self.is_closed.subscribe();
+        let mut pause = PAUSE;
+        let mut is_first = true;
+        while !*closed.borrow_and_update() {
+            let watching = async {
+                let at = self.client.active();
+                let failed = match timeout(limit, self.begin_watch()).await {
+                    Ok(Ok(stream)) => {
+                        self.is_listening.send_replace(true);
+                        if !std::mem::replace(&mut is_first, false) {
+                            self.tell(|node, inbox| inbox.interrupted(node));
+                        }
+                        pause = PAUSE;
+                        self.read_grants(stream).await
+                    }
+                    Ok(Err(status)) => Some(status),
+                    Err(_) => Some(Status::deadline_exceeded("the watch did not begin")),
+                };
+                self.is_listening.send_replace(false);
+                if let Some(status) = failed {
+                    let failure = self.client.trouble(&status).failure();
+                    self.client.passed_over(at, failure);
+                }
+            };
+            tokio::select! {
+                () = watching => {}
+                _ = closed.changed() => return,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                _ = closed.changed() => return,
+            }
+        }
+    }
+
+    async fn begin_watch(&self) -> Result<Streaming<WatchResponse>, Status> {
+        let (_, mut grpc) = self.client.active_grpc().await?;
+        let key = self.keys.grants(self.me);
+        let range_end = end_of(&key);
+        let create = WatchCreateRequest { key, range_end, filters: vec![NO_DELETE] };
+        // The watch ends with the stream of requests.
+        let requests = once(async { WatchRequest { create: Some(create) } })
+            .chain(once(pending::<WatchRequest>()));
+        let mut request = self.client.request(requests);
+        // A member that has lost the cluster ends the watch.
+        request.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
+        let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
+        let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
+        let mut stream = grpc.streaming(request, path, codec).await?.into_inner();
+        match stream.message().await? {
+            Some(first) if first.created && !first.canceled => Ok(stream),
+            Some(first) => Err(Status::permission_denied(first.cancel_reason)),
+            None => Err(Status::unavailable("the watch ended at once")),
+        }
+    }
+
+    /// Reports grants until the watch ends, or another member is asked. Returns why, if it is the member's fault.
+    async fn read_grants(&self, mut stream: Streaming<WatchResponse>) -> Option<Status> {
+        loop {
+            let message = tokio::select! {
+                message = stream.message() => message,
+                () = self.client.moved.notified() => return None,
+            };
+            match message {
+                Ok(Some(message)) if !message.canceled => self.report(&message),
+                Ok(Some(message)) => return Some(Status::unavailable(message.cancel_reason)),
+                Ok(None) => return Some(Status::unavailable("the watch ended")),
+                Err(status) => return Some(status),
+            }
+        }
+    }
+
+    fn report(&self, message: &WatchResponse) {
+        let prefix = self.keys.grants(self.me);
+        for kv in message.events.iter().filter_map(|event| event.kv.as_ref()) {
+            let grant = kv.key.strip_prefix(&*prefix).and_then(|waiter| decode(waiter, &kv.value));
+            if let Some(grant) = grant {
+                self.tell(|node, inbox| inbox.granted(node, grant));
+            }
+        }
+    }
+
+    fn tell(&self, what: impl FnOnce(usize, &dyn Inbox)) {
+        let to = locked(&self.inbox).clone();
+        if let Some((node, inbox)) = to
+            && let Some(inbox) = inbox.upgrade()
+        {
+            what(node, &*inbox);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::TokioRuntime;
+
+    #[tokio::test]
+    async fn what_is_written_is_read() {
+        let secret = Secret::random(&TokioRuntime::current());
+        let grant =
+            Grant { waiter: 7, sent: Moment::from_nanos(9), secret, others: true, fence: u64::MAX };
+        assert_eq!(decode(b"7", &encode(&grant)), Some(grant));
+        for (waiter, value) in
+            [(&b"x"[..], encode(&grant)), (b"7", b"9 x 1 2".to_vec()), (b"7", Vec::new())]
+        {
+            assert_eq!(decode(waiter, &value), None);
+        }
+    }
+}

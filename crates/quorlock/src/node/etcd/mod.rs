@@ -1,0 +1,163 @@
+//! An etcd cluster as a node, `etcd://a:2379,b:2379,c:2379[/prefix]`: locks that survive the loss of a minority of its
+//! members, and that it does not forget.
+//!
+//! ```text
+//!   submit ──▶ cas: verbs, one write each ──▶ store: one transaction ──▶ client: the member that answers
+//!                                               └─ leases                     ▲
+//!   inbox ◀── grants: a watch ────────────────────────────────────────────────┘
+//! ```
+//!
+//! # Time
+//!
+//! A record is a key with a lease, and ends when the cluster ends the lease: nobody reads a clock of another machine.
+//! What a client believes ends earlier, as it counts from before the lease was asked for. It takes that no clock runs
+//! faster or slower than another by more than the drift; how clocks are set does not matter. A lease is never kept
+//! alive: `leases` says why.
+//!
+//! # Order
+//!
+//! etcd does not run the calls of one connection in their order. The calls of one name wait for each other, and each
+//! write names the revision that it was made from. A write that was given up may still run: the next call of that name
+//! writes first, after which it cannot.
+//!
+//! # Waiting
+//!
+//! The queue of a lock lies beside it. A release writes the record of the first waiter whose client is there, and a
+//! message under a key that this client watches. The watch is begun before anything is waited for, since a watch on
+//! what has already happened is served only every 100 ms.
+//!
+//! # Members
+//!
+//! One member is asked at a time. If it does not answer, or has no leader, the next one is asked from then on.
+//!
+//! Files: `address` reads the URL, `client` calls members, `tls` secures that, `messages` are etcd's own, `keys` says
+//! what lies where, `leases` makes records end, `store` reads and writes locks, `grants` are the messages, `examine`
+//! reports what the cluster is.
+
+mod address;
+mod client;
+mod examine;
+mod grants;
+mod keys;
+mod leases;
+mod messages;
+mod store;
+mod tls;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::cas::{CasNode, Readiness};
+use super::kinds::{Kind, KindTerms};
+use super::{Capabilities, Failure, Login, NodeContext, TtlRange};
+use crate::Error;
+use crate::admin::init::Look;
+use address::Address;
+use client::Client;
+use quorlock_protocol::Drift;
+use store::EtcdStore;
+
+/// etcd clusters.
+pub(super) const KIND: Kind = Kind {
+    schemes: &[("etcd", Login::BeforeHost), ("etcds", Login::BeforeHost)],
+    bare_scheme: false,
+    looks_like: "etcd://HOST,HOST",
+    forms: "etcd[s]://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...][/PREFIX]",
+    // What a cluster has acknowledged it does not forget.
+    has_markers: false,
+    is_local: false,
+    default_url: None,
+    resolve: |_, _, _| Ok(()),
+    terms: |_| KindTerms::default(),
+    member: label,
+    open: |index, url, context| Ok(Arc::new(open(index, url, context)?)),
+    examine: examine::examine,
+    init: |index, url, _| {
+        let label = label(index, url)?;
+        Ok(Box::pin(async { Look::without_marker(label) }))
+    },
+    // What is kept of free locks ends by itself.
+    forget: |index, url, _, _| {
+        let label = label(index, url)?;
+        Ok(Box::pin(async { (label, Ok(0)) }))
+    },
+    forget_number: |index, url, _, _| {
+        let label = label(index, url)?;
+        Ok(Box::pin(async { (label, Ok(0)) }))
+    },
+};
+
+/// A call may take so long: longer than an election usually does.
+const USUAL_LIMIT: Duration = Duration::from_secs(2);
+/// One member may take this part of it, so that there is time to ask others.
+const MEMBERS_TRIED: u32 = 4;
+/// The least of that.
+const LEAST_FOR_MEMBER: Duration = Duration::from_millis(100);
+/// Before a cluster that cannot be used is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the node behind a URL is called.
+fn label(index: usize, url: &str) -> Result<String, Error> {
+    Address::parse(index, url).map(|address| address.label)
+}
+
+fn capabilities() -> Capabilities {
+    let shortest = Duration::from_secs(1);
+    Capabilities::new()
+        .drift(Drift { base: Duration::from_millis(2), per_mille: 10 })
+        .fences_by_clock()
+        .ttls(TtlRange { shortest, ..TtlRange::ANY })
+        .usual_limit(USUAL_LIMIT)
+        .stands_alone()
+        .queues()
+}
+
+/// The cluster behind a URL, which is connected to in the background.
+fn open(index: usize, url: &str, context: &NodeContext) -> Result<CasNode<EtcdStore>, Error> {
+    let address = Address::parse(index, url)?;
+    let limit = context.settings.node_limit.max(USUAL_LIMIT.min(context.settings.ttl / 4));
+    let for_member = (limit / MEMBERS_TRIED).max(LEAST_FOR_MEMBER);
+    let client = Client::new(&address, for_member)?;
+    let runtime = &context.runtime;
+    let store = Arc::new(EtcdStore::new(client, address.prefix, context.client, runtime));
+    let (known, readiness) = watch::channel(None);
+    runtime.spawn(Box::pin(connect(Arc::clone(&store), known, limit)));
+    Ok(CasNode::start(address.label, store, readiness, capabilities(), limit, context))
+}
+
+/// Connects, and listens from then on.
+async fn connect(store: Arc<EtcdStore>, known: watch::Sender<Readiness>, limit: Duration) {
+    let mut closed = store.is_closed.subscribe();
+    let ready = async {
+        while let Err(failure) = greet(&store).await {
+            known.send_replace(Some(Err(failure)));
+            tokio::time::sleep(PAUSE).await;
+        }
+        let mut is_listening = store.is_listening.subscribe();
+        // Whoever waits is notified, so nobody waits before that works.
+        let _ = is_listening.wait_for(|is| *is).await;
+        known.send_replace(Some(Ok(capabilities())));
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        _ = closed.wait_for(|is| *is) => {}
+        () = ready => {}
+        () = store.watch_grants(limit) => {}
+        () = store.live() => {}
+    }
+}
+
+/// Finds a member that can be used.
+async fn greet(store: &EtcdStore) -> Result<(), Failure> {
+    let mut result = Ok(());
+    for _ in 0..store.client.len() {
+        let at = store.client.active();
+        match store.client.status(at).await {
+            Ok(_) => return Ok(()),
+            Err(failure) => result = Err(store.client.passed_over(at, failure)),
+        }
+    }
+    result
+}

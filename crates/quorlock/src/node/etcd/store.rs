@@ -1,0 +1,374 @@
+//! A cluster as a store: one transaction for each write. The versions are revisions.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::client::{Client, Trouble};
+use super::keys::{Keys, end_of};
+use super::leases::{Lease, Leases};
+use super::messages::{
+    CREATE, Compare, DeleteRangeRequest, EQUAL, GREATER, KeyValue, MOD, PutRequest, RangeRequest,
+    RangeResponse, Request, RequestOp, Response, Target, TxnRequest, TxnResponse,
+};
+use crate::locked::locked;
+use crate::name::Name;
+use crate::node::cas::{Change, Found, Hold, HoldChange, Message, State, Store, Written};
+use crate::node::{ClientId, Failure, FailureKind, Inbox, Listed, ParticipantId};
+use crate::runtime::{Moment, Runtime, wall_us};
+use crate::token::Token;
+use quorlock_protocol::ticket_kept;
+
+const TXN: &str = "/etcdserverpb.KV/Txn";
+/// So many names are read at once.
+const NAMES_PER_LIST: i64 = 256;
+/// A client that waits is known to be there for so long, unless it says so again.
+const LIFE: Duration = Duration::from_secs(3);
+/// It says so again after this.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(1_500);
+/// An end that cannot be right is taken for this.
+const SOON: Duration = Duration::from_millis(250);
+
+/// A cluster, as one client sees it.
+#[derive(Debug)]
+pub(super) struct EtcdStore {
+    pub(super) client: Arc<Client>,
+    pub(super) keys: Keys,
+    leases: Arc<Leases>,
+    runtime: Arc<dyn Runtime>,
+    pub(super) me: ClientId,
+    life: Mutex<Life>,
+    pub(super) inbox: Mutex<Option<(usize, Weak<dyn Inbox>)>>,
+    /// Whether grant messages arrive.
+    pub(super) is_listening: watch::Sender<bool>,
+    /// Whether the client wants nothing more.
+    pub(super) is_closed: watch::Sender<bool>,
+}
+
+/// What others know of this client.
+#[derive(Debug, Default)]
+struct Life {
+    /// When it was last said that it is there.
+    said: Option<Moment>,
+    /// It waits for a lock until then, or has given up.
+    waits_until: Option<Moment>,
+}
+
+impl EtcdStore {
+    pub(super) fn new(
+        client: Client,
+        prefix: String,
+        me: ClientId,
+        runtime: &Arc<dyn Runtime>,
+    ) -> Self {
+        let (client, keys) = (Arc::new(client), Keys::new(prefix));
+        Self {
+            leases: Arc::new(Leases::new(&client, &keys, runtime)),
+            client,
+            keys,
+            runtime: Arc::clone(runtime),
+            me,
+            life: Mutex::default(),
+            inbox: Mutex::default(),
+            is_listening: watch::Sender::new(false),
+            is_closed: watch::Sender::new(false),
+        }
+    }
+
+    async fn txn(&self, txn: TxnRequest) -> Result<TxnResponse, Trouble> {
+        self.client.call(TXN, txn).await
+    }
+
+    /// The requests that read all of a lock.
+    fn reads(&self, name: &Name) -> Vec<RequestOp> {
+        let holds = self.keys.holds(name);
+        vec![get(self.keys.state(name), Vec::new()), get(holds.clone(), end_of(&holds))]
+    }
+
+    /// What the answers to [`reads`](Self::reads) say.
+    fn found(&self, name: &Name, answers: &TxnResponse) -> Result<Found, Failure> {
+        let mut found = Found::default();
+        if let Some(kv) = kvs(answers, 0).first() {
+            let other = || {
+                let text = format!("the key {} is no lock of quorlock", shown(&kv.key));
+                Failure::new(FailureKind::WrongType, text)
+            };
+            found.version = kv.mod_revision;
+            found.state = State::decode(&kv.value).ok_or_else(other)?;
+        }
+        let (now, wall_us) = (self.runtime.now(), wall_us(&*self.runtime));
+        for kv in kvs(answers, 1) {
+            let parsed = self.keys.parse_hold(name, &kv.key).zip(parse_hold(&kv.value));
+            let Some(((who, seconds), (token, until_us))) = parsed else {
+                let text = format!("the key {} is no lock of quorlock", shown(&kv.key));
+                return Err(Failure::new(FailureKind::WrongType, text));
+            };
+            // Clocks of clients may differ: this is for people.
+            let left = Duration::from_micros(until_us.saturating_sub(wall_us));
+            let left = left.clamp(SOON, Duration::from_secs(seconds).max(SOON));
+            found.holds.push(Hold { who, kind: seconds, until: now.after(left) });
+            found.state.set_holder(token);
+        }
+        Ok(found)
+    }
+
+    /// The requests for a change, and the holds after it.
+    async fn requests(
+        &self,
+        name: &Name,
+        found: &Found,
+        change: &Change,
+    ) -> Result<(Vec<RequestOp>, Vec<Hold>), Failure> {
+        let lease = match change.holds {
+            HoldChange::Extend { ttl, .. } | HoldChange::Replace { ttl } => {
+                Some(self.leases.lasting(ttl).await?)
+            }
+            HoldChange::Keep | HoldChange::Remove { .. } | HoldChange::Clear => None,
+        };
+        let rest = self.leases.rest().await?;
+        let now = self.runtime.now();
+        let mut all = vec![put(self.keys.state(name), change.state.encode(), rest)];
+        let kind = lease.map_or(0, |lease| lease.seconds);
+        let holds = change.holds.apply(&found.holds, kind, now);
+        let holder = change.state.holder().or(found.state.holder());
+        match (change.holds, lease, holder) {
+            (HoldChange::Keep, ..) => {}
+            (HoldChange::Clear, ..) => {
+                let holds = self.keys.holds(name);
+                all.push(delete(holds.clone(), end_of(&holds)));
+            }
+            (HoldChange::Extend { who, .. }, Some(lease), Some(token)) => {
+                all.push(self.put_hold(name, who, &token, lease));
+            }
+            (HoldChange::Replace { .. }, Some(lease), Some(token)) => {
+                let put = self.put_hold(name, None, &token, lease);
+                let is_other = |hold: &&Hold| hold.who.is_some() || hold.kind != lease.seconds;
+                // One transaction does not write a key twice.
+                for hold in found.holds.iter().filter(is_other) {
+                    all.push(delete(self.keys.hold(name, hold.who, hold.kind), Vec::new()));
+                }
+                all.push(put);
+            }
+            (HoldChange::Remove { who }, ..) => {
+                for hold in found.holds.iter().filter(|hold| hold.who == who) {
+                    all.push(delete(self.keys.hold(name, hold.who, hold.kind), Vec::new()));
+                }
+            }
+            // A hold has a token, and an end.
+            (HoldChange::Extend { .. } | HoldChange::Replace { .. }, ..) => {
+                return Err(Failure::new(FailureKind::Rejected, "a lock without a holder"));
+            }
+        }
+        if let Some(Message { client, grant }) = &change.message {
+            let lease = lease.map_or(rest, |lease| lease.id);
+            let text = super::grants::encode(grant);
+            all.push(put(self.keys.grant(*client, grant.waiter), text, lease));
+        }
+        if let Some(sign) = self.sign_of_life(change).await? {
+            all.push(sign);
+        }
+        Ok((all, holds))
+    }
+
+    fn put_hold(
+        &self,
+        name: &Name,
+        who: Option<ParticipantId>,
+        token: &Token,
+        lease: Lease,
+    ) -> RequestOp {
+        let until_us =
+            wall_us(&*self.runtime).saturating_add(lease.seconds.saturating_mul(1_000_000));
+        let value = format!("{} {until_us}", token.text().as_str());
+        put(self.keys.hold(name, who, lease.seconds), value.into_bytes(), lease.id)
+    }
+
+    /// Says that this client is there, if it is to wait and has not said so lately.
+    async fn sign_of_life(&self, change: &Change) -> Result<Option<RequestOp>, Failure> {
+        let Some(ttl) = change.state.longest_ttl(self.me) else { return Ok(None) };
+        let now = self.runtime.now();
+        {
+            let mut life = locked(&self.life);
+            let until = now.after(ticket_kept(ttl));
+            life.waits_until = Some(life.waits_until.map_or(until, |before| before.max(until)));
+            if life.said.is_some_and(|said| now.since(said) < SIGN_OF_LIFE) {
+                return Ok(None);
+            }
+        }
+        let lease = self.leases.lasting(LIFE).await?;
+        Ok(Some(put(self.keys.client(self.me), Vec::new(), lease.id)))
+    }
+
+    /// Says again and again that this client is there, while it waits.
+    pub(super) async fn live(&self) {
+        let mut closed = self.is_closed.subscribe();
+        while !*closed.borrow_and_update() {
+            let is_due = {
+                let (now, life) = (self.runtime.now(), locked(&self.life));
+                life.waits_until.is_some_and(|until| now < until)
+                    && life.said.is_none_or(|said| now.since(said) >= SIGN_OF_LIFE)
+            };
+            if is_due {
+                self.say_alive().await;
+            }
+            tokio::select! {
+                () = self.runtime.sleep(SIGN_OF_LIFE / 3) => {}
+                _ = closed.changed() => return,
+            }
+        }
+    }
+
+    async fn say_alive(&self) {
+        let now = self.runtime.now();
+        let Ok(lease) = self.leases.lasting(LIFE).await else { return };
+        let sign = put(self.keys.client(self.me), Vec::new(), lease.id);
+        let txn = TxnRequest { success: vec![sign], ..TxnRequest::default() };
+        match self.txn(txn).await {
+            Ok(_) => locked(&self.life).said = Some(now),
+            Err(Trouble::NoLease) => self.leases.forget(),
+            // It is tried again before long.
+            Err(Trouble::Failed(_)) => {}
+        }
+    }
+
+    async fn try_write(
+        &self,
+        name: &Name,
+        found: &Found,
+        change: &Change,
+    ) -> Result<Written, Trouble> {
+        let now = self.runtime.now();
+        let (success, holds) = self.requests(name, found, change).await?;
+        let mut compare = vec![Compare {
+            result: EQUAL,
+            target: MOD,
+            key: self.keys.state(name),
+            union: Some(Target::ModRevision(found.version)),
+            range_end: Vec::new(),
+        }];
+        let mut failure = self.reads(name);
+        if change.only_if_held {
+            let holds = self.keys.holds(name);
+            compare.push(exists(holds.clone(), end_of(&holds)));
+        } else if found.version == 0 && found.holds.is_empty() {
+            // Nothing is known of it: there may be holds though the state has been forgotten.
+            let holds = self.keys.holds(name);
+            compare.push(Compare { result: EQUAL, ..exists(holds.clone(), end_of(&holds)) });
+        }
+        if let Some(message) = &change.message {
+            let client = self.keys.client(message.client);
+            compare.push(exists(client.clone(), Vec::new()));
+            failure.push(get(client, Vec::new()));
+        }
+        let says_alive = success.iter().any(|op| is_put(op, &self.keys.client(self.me)));
+        let answer = self.txn(TxnRequest { compare, success, failure }).await?;
+        if answer.succeeded {
+            if says_alive {
+                locked(&self.life).said = Some(now);
+            }
+            let version = answer.header.map_or(0, |header| header.revision);
+            return Ok(Written::Done(Found { version, state: change.state.clone(), holds }));
+        }
+        let there = self.found(name, &answer)?;
+        let is_gone = change.message.is_some() && kvs(&answer, 2).is_empty();
+        if is_gone && there.version == found.version {
+            return Ok(Written::Gone);
+        }
+        Ok(Written::Conflict(there))
+    }
+}
+
+impl Store for EtcdStore {
+    async fn read(&self, name: &Name) -> Result<Found, Failure> {
+        let txn = TxnRequest { success: self.reads(name), ..TxnRequest::default() };
+        let answer = self.txn(txn).await.map_err(Trouble::failure)?;
+        self.found(name, &answer)
+    }
+
+    async fn write(&self, name: &Name, found: &Found, change: &Change) -> Result<Written, Failure> {
+        loop {
+            match self.try_write(name, found, change).await {
+                Ok(written) => return Ok(written),
+                Err(Trouble::Failed(failure)) => return Err(failure),
+                // The leases were of use for less long than they should be. Nothing was written.
+                Err(Trouble::NoLease) => self.leases.forget(),
+            }
+        }
+    }
+
+    async fn list(&self, from: &[u8]) -> Result<Listed, Failure> {
+        let all = self.keys.all_holds();
+        let key = if from.is_empty() { all.clone() } else { from.to_vec() };
+        let range = RangeRequest { key, range_end: end_of(&all), limit: NAMES_PER_LIST };
+        let page: RangeResponse =
+            self.client.call("/etcdserverpb.KV/Range", range).await.map_err(Trouble::failure)?;
+        let next = page.kvs.last().filter(|_| page.more).map(|kv| [&kv.key[..], b"\0"].concat());
+        let ours = page.kvs.iter().filter(|kv| parse_hold(&kv.value).is_some());
+        let mut names: Vec<_> = ours.filter_map(|kv| self.keys.parse_name(&kv.key)).collect();
+        names.dedup();
+        Ok(Listed { names, next })
+    }
+
+    fn is_listening(&self) -> bool {
+        *self.is_listening.borrow()
+    }
+
+    fn listen(&self, node: usize, inbox: Weak<dyn Inbox>) {
+        *locked(&self.inbox) = Some((node, inbox));
+    }
+
+    async fn close(&self) {
+        self.is_closed.send_replace(true);
+        if locked(&self.life).said.is_none() {
+            return;
+        }
+        let grants = self.keys.grants(self.me);
+        let success = vec![
+            delete(self.keys.client(self.me), Vec::new()),
+            delete(grants.clone(), end_of(&grants)),
+        ];
+        // If it fails, both end with their leases.
+        let _ = self.txn(TxnRequest { success, ..TxnRequest::default() }).await;
+    }
+}
+
+fn get(key: Vec<u8>, range_end: Vec<u8>) -> RequestOp {
+    RequestOp { request: Some(Request::Range(RangeRequest { key, range_end, limit: 0 })) }
+}
+
+fn put(key: Vec<u8>, value: Vec<u8>, lease: i64) -> RequestOp {
+    RequestOp { request: Some(Request::Put(PutRequest { key, value, lease })) }
+}
+
+fn delete(key: Vec<u8>, range_end: Vec<u8>) -> RequestOp {
+    RequestOp { request: Some(Request::Delete(DeleteRangeRequest { key, range_end })) }
+}
+
+fn is_put(op: &RequestOp, key: &[u8]) -> bool {
+    matches!(&op.request, Some(Request::Put(put)) if put.key == key)
+}
+
+/// Whether there is a key in the range.
+fn exists(key: Vec<u8>, range_end: Vec<u8>) -> Compare {
+    let union = Some(Target::CreateRevision(0));
+    Compare { result: GREATER, target: CREATE, key, union, range_end }
+}
+
+/// What the answer at that place has read.
+fn kvs(answers: &TxnResponse, at: usize) -> &[KeyValue] {
+    match answers.responses.get(at).and_then(|answer| answer.response.as_ref()) {
+        Some(Response::Range(range)) => &range.kvs,
+        _ => &[],
+    }
+}
+
+/// The token of a hold, and about when it ends, by the time of day.
+fn parse_hold(value: &[u8]) -> Option<(Token, u64)> {
+    let (token, until_us) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    Some((Token::parse(token.as_bytes())?, until_us.parse().ok()?))
+}
+
+fn shown(key: &[u8]) -> String {
+    String::from_utf8_lossy(key).into_owned()
+}
