@@ -15,6 +15,10 @@
 //!
 //! A [`PostgresServer`] is a database for tests of what locks protect.
 //!
+//! An [`EtcdCluster`] has one member or several, which can be stopped, killed and restarted, and
+//! tells which of them leads. Tests that do no harm to it can share one, each with its
+//! [`fresh_prefix`].
+//!
 //! A test that starts a server is made with [`macro@test`], which skips it on a machine without the program and
 //! says so: see [`skipping`].
 //!
@@ -35,6 +39,8 @@ mod builder;
 mod clock;
 pub mod conformance;
 mod connection;
+mod ensemble;
+mod etcd;
 mod forgetting;
 mod hostile;
 mod lockers;
@@ -55,6 +61,8 @@ use std::time::{Duration, Instant};
 
 pub use builder::{AppendFsync, RedisServerBuilder};
 pub use clock::ServerClock;
+pub use ensemble::fresh_prefix;
+pub use etcd::EtcdCluster;
 pub use forgetting::AofMark;
 pub use hostile::{Conversation, HostileServer};
 pub use lockers::{patient, patient_options, redlock_locker, urls};
