@@ -15,9 +15,9 @@
 //!
 //! A [`PostgresServer`] is a database for tests of what locks protect.
 //!
-//! An [`EtcdCluster`] has one member or several, which can be stopped, killed and restarted, and
-//! tells which of them leads. Tests that do no harm to it can share one, each with its
-//! [`fresh_prefix`].
+//! An [`EtcdCluster`] or a [`ZooKeeperEnsemble`] has one member or several, which can be stopped,
+//! killed and restarted, and tells which of them leads. Tests that do no harm to it can share one,
+//! each with its [`fresh_prefix`].
 //!
 //! A test that starts a server is made with [`macro@test`], which skips it on a machine without the program and
 //! says so: see [`skipping`].
@@ -55,6 +55,7 @@ mod still_world;
 mod tls;
 mod virtual_time;
 mod witness;
+mod zookeeper;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -75,6 +76,7 @@ pub use server::RedisServer;
 pub use still_world::StillWorld;
 pub use virtual_time::VirtualTime;
 pub use witness::{Asked, Witness};
+pub use zookeeper::ZooKeeperEnsemble;
 
 /// How long anything may take before it counts as failed.
 ///

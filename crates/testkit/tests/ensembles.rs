@@ -1,13 +1,15 @@
 //! Clusters of real servers that agree among themselves.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write, stdin};
+use std::io::{self, BufRead, BufReader, Read, Write, stdin};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use quorlock_testkit::{DEADLINE, EtcdCluster, eventually, fresh_prefix, skipping, test};
+use quorlock_testkit::{
+    DEADLINE, EtcdCluster, ZooKeeperEnsemble, eventually, fresh_prefix, skipping, test,
+};
 
 /// Whether the process is over. One that nobody waits for stays visible as a zombie.
 fn is_gone(pid: u32) -> bool {
@@ -28,39 +30,49 @@ fn directory(pid: u32) -> PathBuf {
     log.parent().expect("the log lies in a directory").to_owned()
 }
 
+/// What a member answers on a connection of its own, if it does.
+fn try_ask(endpoint: &str, question: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(endpoint)?;
+    stream.set_read_timeout(Some(DEADLINE))?;
+    stream.write_all(question.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
 /// What a member answers on a connection of its own.
 fn ask(endpoint: &str, question: &str) -> String {
-    let mut stream = TcpStream::connect(endpoint).unwrap();
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
-    stream.write_all(question.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    try_ask(endpoint, question).expect("the member answers")
+}
+
+/// Whether a member takes connections.
+fn listens(endpoint: &String) -> bool {
+    TcpStream::connect(endpoint).is_ok()
 }
 
 /// Runs a test of this program that waits to be killed, and kills it once it has told the processes
 /// of its servers. Then these are gone, and so is what lay in directories.
 fn killed_it_leaves_nothing(test: &str) {
-    let temporary = tempfile::tempdir().unwrap();
-    let mut process = Command::new(std::env::current_exe().unwrap())
+    let temporary = tempfile::tempdir().expect("a directory");
+    let mut process = Command::new(std::env::current_exe().expect("this program"))
         .args(["--ignored", "--exact", test, "--nocapture"])
         .env("TMPDIR", temporary.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .unwrap();
-    let members: Vec<u32> = BufReader::new(process.stdout.take().unwrap())
+        .expect("this program runs");
+    let members: Vec<u32> = BufReader::new(process.stdout.take().expect("piped"))
         .lines()
-        .find_map(|line| Some(line.unwrap().strip_prefix("members ")?.to_owned()))
+        .find_map(|line| Some(line.expect("text").strip_prefix("members ")?.to_owned()))
         .expect("the process tells its servers' pids")
         .split(' ')
-        .map(|pid| pid.parse().unwrap())
+        .map(|pid| pid.parse().expect("a number"))
         .collect();
     let directories: Vec<_> = members.iter().map(|pid| directory(*pid)).collect();
     assert!(directories.iter().all(|path| path.starts_with(temporary.path()) && path.exists()));
 
-    process.kill().unwrap();
-    process.wait().unwrap();
+    process.kill().expect("it still runs");
+    process.wait().expect("a child can be waited for");
     eventually("the servers are gone", || members.iter().all(|pid| is_gone(*pid)));
     eventually("their directories are gone", || directories.iter().all(|path| !path.exists()));
 }
@@ -87,8 +99,8 @@ macro_rules! tests_of {
             let endpoints = ensemble.endpoints();
             assert_eq!(endpoints.len(), 1);
             assert_eq!(ensemble.url(), format!("{}://{}", $scheme, endpoints[0]));
-            assert_eq!(ensemble.leader(), 0);
             assert!($serves(&endpoints[0]));
+            assert_eq!(ensemble.leader(), 0);
         }
 
         #[test]
@@ -96,7 +108,8 @@ macro_rules! tests_of {
             let ensemble = $kind::start(3);
             let endpoints = ensemble.endpoints();
             assert_eq!(ensemble.url(), format!("{}://{}", $scheme, endpoints.join(",")));
-            assert!(endpoints.iter().all($serves));
+            assert!(endpoints.iter().all(listens));
+            eventually("all serve", || endpoints.iter().all($serves));
 
             let (first, pid) = (ensemble.leader(), ensemble.pid(ensemble.leader()));
             ensemble.kill(first);
@@ -106,7 +119,8 @@ macro_rules! tests_of {
             ensemble.restart(first);
             assert_ne!(ensemble.pid(first), pid);
             assert_eq!(ensemble.endpoints(), endpoints);
-            assert!(endpoints.iter().all($serves));
+            assert!(endpoints.iter().all(listens));
+            eventually("all serve", || endpoints.iter().all($serves));
         }
 
         #[test]
@@ -127,7 +141,8 @@ macro_rules! tests_of {
             (0..3).for_each(|member| ensemble.kill(member));
             // The first alone cannot serve, and is not waited for.
             (0..3).for_each(|member| ensemble.restart(member));
-            assert!(ensemble.endpoints().iter().all($serves));
+            assert!(ensemble.endpoints().iter().all(listens));
+            eventually("all serve", || ensemble.endpoints().iter().all($serves));
             assert!(ensemble.leader() < 3);
         }
 
@@ -176,7 +191,8 @@ mod etcd {
     use super::*;
 
     tests_of!(EtcdCluster, "etcd", skipping::program("etcd"), |endpoint: &String| {
-        ask(endpoint, "GET /health HTTP/1.0\r\n\r\n").contains("true")
+        let answer = try_ask(endpoint, "GET /health HTTP/1.0\r\n\r\n");
+        answer.is_ok_and(|answer| answer.contains(r#""health":"true""#))
     });
 
     fn post(endpoint: &str, path: &str, json: &str) -> String {
@@ -203,6 +219,45 @@ mod etcd {
         let json = format!(r#"{{"key":"a2V5","value":"{value}"}}"#);
         let put = post(&cluster.endpoints()[0], "/v3/kv/put", &json);
         assert!(put.contains("request is too large"), "{put}");
+    }
+}
+
+mod zookeeper {
+    use quorlock_testkit::test;
+
+    use super::*;
+
+    tests_of!(ZooKeeperEnsemble, "zookeeper", lacking(), |endpoint: &String| {
+        try_ask(endpoint, "srvr").is_ok_and(|answer| answer.contains("\nMode: "))
+    });
+
+    fn lacking() {
+        let _ = (skipping::program("java"), skipping::zookeeper());
+    }
+
+    /// The number of the leader's term and that of the last change in it.
+    fn last_change(endpoint: &str) -> u64 {
+        let state = ask(endpoint, "srvr");
+        let number = state.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
+        u64::from_str_radix(number.expect("the member serves"), 16).expect("a number")
+    }
+
+    #[test]
+    fn a_restarted_member_goes_on_from_what_it_stored() {
+        let ensemble = ZooKeeperEnsemble::start(3);
+        let term = |member: usize| last_change(&ensemble.endpoints()[member]) >> 32;
+        let before = term(ensemble.leader());
+        (0..3).for_each(|member| ensemble.kill(member));
+        (0..3).for_each(|member| ensemble.restart(member));
+        assert!(term(ensemble.leader()) > before);
+    }
+
+    #[test]
+    fn settings_of_a_test_win() {
+        let ensemble = ZooKeeperEnsemble::start_with(1, &[("maxSessionTimeout", "4321")]);
+        let settings = ask(&ensemble.endpoints()[0], "conf");
+        assert!(settings.contains("maxSessionTimeout=4321\n"), "{settings}");
+        assert!(settings.contains("minSessionTimeout=200\n"), "{settings}");
     }
 }
 
