@@ -1,11 +1,15 @@
 //! Debian packages that the tests need and the machine lacks.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::project::{find_program, run};
+
+/// What the tests run of ZooKeeper. It is no program, so it is not on the PATH.
+const ZOOKEEPER: [&str; 2] = ["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar"];
 
 /// A package to install, and what for.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +55,27 @@ pub(crate) fn missing_postgres() -> Option<Package> {
     let why = "the tests of fences write to a real database";
     let server = find_program("postgres").is_some() || debian_has_postgres();
     (!server).then_some(Package { name: "postgresql", why })
+}
+
+/// The packages of etcd, of which the machine lacks the program.
+pub(crate) fn missing_etcd() -> impl Iterator<Item = Package> {
+    let server =
+        Package { name: "etcd-server", why: "tests start real etcd clusters of their own" };
+    let client = Package { name: "etcd-client", why: "what tests leave in etcd can be looked at" };
+    [("etcd", server), ("etcdctl", client)]
+        .into_iter()
+        .filter_map(|(program, package)| find_program(program).is_none().then_some(package))
+}
+
+/// The packages of ZooKeeper and of what runs it, as far as the machine lacks them.
+pub(crate) fn missing_zookeeper() -> impl Iterator<Item = Package> {
+    // The package of the server does not ask for one that runs it.
+    let java = Package { name: "default-jre-headless", why: "ZooKeeper is written in Java" };
+    let why = "tests start real ZooKeeper ensembles of their own";
+    let server = Package { name: "libzookeeper-java", why };
+    let java = find_program("java").is_none().then_some(java);
+    let found = ZOOKEEPER.iter().all(|file| Path::new(file).is_file());
+    java.into_iter().chain((!found).then_some(server))
 }
 
 /// Debian keeps the server of each version in a folder that is not on the PATH.

@@ -21,7 +21,7 @@ const QUIET: Duration = Duration::from_millis(500);
 pub(crate) const REQUIRES: &str = "QUORLOCK_TEST_REQUIRES";
 
 /// What is there once all packages are installed.
-const INSTALLED: &str = "redis-server,cc,postgres,chromium,valgrind";
+const INSTALLED: &str = "redis-server,cc,postgres,chromium,valgrind,etcd,java,zookeeper";
 
 /// Runs the tests. The last line printed is the summary.
 pub(crate) fn run(project: &Project, extra: &[String]) -> Result<ExitCode> {
@@ -68,6 +68,8 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Option<Peers>> 
     packages.extend(debian::missing_postgres());
     packages.extend(debian::missing_chromium());
     packages.extend(debian::missing_valgrind());
+    packages.extend(debian::missing_etcd());
+    packages.extend(debian::missing_zookeeper());
     packages.extend(python.as_deref().ok().and_then(python_peers::missing_package));
     debian::install(&packages)?;
     if let Some(redis) = debian::missing_redis() {
@@ -76,6 +78,12 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Option<Peers>> 
     if debian::missing_postgres().is_some() {
         bail!(
             "`postgresql` is installed but no `postgres` is on the PATH: add its folder to the PATH"
+        );
+    }
+    if let Some(package) = debian::missing_etcd().chain(debian::missing_zookeeper()).next() {
+        bail!(
+            "`{}` is installed but not found: add the folder of its programs to the PATH",
+            package.name
         );
     }
     if !debian::missing_c_compiler().is_empty() {

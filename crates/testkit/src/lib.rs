@@ -15,6 +15,10 @@
 //!
 //! A [`PostgresServer`] is a database for tests of what locks protect.
 //!
+//! An [`EtcdCluster`] or a [`ZooKeeperEnsemble`] has one member or several, which can be stopped,
+//! killed and restarted, and tells which of them leads. Tests that do no harm to it can share one,
+//! each with its [`fresh_prefix`].
+//!
 //! A test that starts a server is made with [`macro@test`], which skips it on a machine without the program and
 //! says so: see [`skipping`].
 //!
@@ -35,6 +39,8 @@ mod builder;
 mod clock;
 pub mod conformance;
 mod connection;
+mod ensemble;
+mod etcd;
 mod forgetting;
 mod hostile;
 mod lockers;
@@ -49,12 +55,15 @@ mod still_world;
 mod tls;
 mod virtual_time;
 mod witness;
+mod zookeeper;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 pub use builder::{AppendFsync, RedisServerBuilder};
 pub use clock::ServerClock;
+pub use ensemble::fresh_prefix;
+pub use etcd::EtcdCluster;
 pub use forgetting::AofMark;
 pub use hostile::{Conversation, HostileServer};
 pub use lockers::{patient, patient_options, redlock_locker, urls};
@@ -67,6 +76,7 @@ pub use server::RedisServer;
 pub use still_world::StillWorld;
 pub use virtual_time::VirtualTime;
 pub use witness::{Asked, Witness};
+pub use zookeeper::ZooKeeperEnsemble;
 
 /// How long anything may take before it counts as failed.
 ///

@@ -68,6 +68,10 @@ impl ReservedPort {
     pub(crate) fn number(&self) -> u16 {
         self.addr.port()
     }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
 }
 
 impl RedisServer {
@@ -363,34 +367,39 @@ impl Parts {
     }
 
     fn log_tail(&self) -> String {
-        let log = fs::read(self.log()).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<_> = log.lines().collect();
-        lines[lines.len().saturating_sub(20)..].join("\n")
+        log_tail(&self.log())
     }
 }
 
+/// The last lines of a log.
+pub(crate) fn log_tail(log: &Path) -> String {
+    let log = fs::read(log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
 /// The process, which is there.
-fn running(child: &mut Child) -> Pid {
+pub(crate) fn running(child: &mut Child) -> Pid {
     assert!(is_running(child), "the server is down");
     Pid::from_child(child)
 }
 
-fn pause(pid: Pid) {
+pub(crate) fn pause(pid: Pid) {
     kill_process(pid, Signal::STOP).expect("the server can be signalled");
     eventually("the server is paused", || process_state(pid) == Some('T'));
 }
 
-fn resume(pid: Pid) {
+pub(crate) fn resume(pid: Pid) {
     kill_process(pid, Signal::CONT).expect("the server can be signalled");
     eventually("the server goes on", || process_state(pid) != Some('T'));
 }
 
-fn is_running(child: &mut Child) -> bool {
+pub(crate) fn is_running(child: &mut Child) -> bool {
     child.try_wait().expect("a child can be waited for").is_none()
 }
 
-fn kill(child: &mut Child) {
+pub(crate) fn kill(child: &mut Child) {
     // Only a process that has not been waited for still owns its pid.
     if is_running(child) {
         // The whole group, as a server forks to write its files.
@@ -400,7 +409,7 @@ fn kill(child: &mut Child) {
 }
 
 /// The letter that `/proc` shows for what the process is doing.
-fn process_state(pid: Pid) -> Option<char> {
+pub(crate) fn process_state(pid: Pid) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     // The program's name comes before it, in brackets, and may have brackets itself.
     stat.rsplit_once(") ")?.1.chars().next()

@@ -15,6 +15,8 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
+use crate::zookeeper;
+
 /// The environment variable that lists what has to be there, with commas in between. What it does not name may be
 /// missing.
 pub const REQUIRED: &str = "QUORLOCK_TEST_REQUIRES";
@@ -60,6 +62,19 @@ pub fn program(name: &str) -> PathBuf {
 pub fn valkey() -> OsString {
     std::env::var_os("QUORLOCK_TEST_VALKEY").unwrap_or_else(|| {
         lacks("valkey", "QUORLOCK_TEST_VALKEY names no server: `cargo xtask test` installs one")
+    })
+}
+
+/// Returns the class path of the ZooKeeper server that Debian's package has. Without it the test is skipped, or fails:
+/// see [`lacks`].
+///
+/// # Panics
+///
+/// If it is not there.
+#[must_use]
+pub fn zookeeper() -> OsString {
+    zookeeper::find_class_path().unwrap_or_else(|| {
+        lacks("zookeeper", "no ZooKeeper is here: `cargo xtask test` installs it")
     })
 }
 

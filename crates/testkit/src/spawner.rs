@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::sync::mpsc::{self, Sender};
@@ -67,6 +69,32 @@ pub(crate) fn spawn(
     let (answer, child) = mpsc::channel();
     SPAWNER.send((command, answer)).expect("the spawner thread never ends");
     child.recv().expect("the spawner answers every order")
+}
+
+/// Run by `sh`, whose input ends with the process that started it. A server that dies at the same
+/// moment may still write, so what was removed may be there again.
+const REMOVE_AT_THE_END: &str = r#"cat >&2
+tries=100
+until rm -rf -- "$@" || [ $tries = 0 ]; do tries=$((tries - 1)); sleep 0.05; done"#;
+
+/// Has the directories removed once this process has ended, in whatever way.
+///
+/// A value in a static is never dropped, and a killed process drops nothing: so this is left to
+/// another process, which waits for the end of this one and does nothing else before.
+pub(crate) fn remove_at_the_end(directories: &[PathBuf]) -> io::Result<()> {
+    let mut remover = Command::new("sh")
+        .args(["-c", REMOVE_AT_THE_END, "sh"])
+        .args(directories)
+        // What interrupts the tests must not interrupt the removal.
+        .process_group(0)
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    // The other end of its input, which stays open as long as there is this process.
+    mem::forget(remover.stdin.take());
+    Ok(())
 }
 
 #[cfg(test)]

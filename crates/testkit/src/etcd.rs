@@ -1,0 +1,208 @@
+//! Real etcd servers in child processes.
+
+use std::ffi::OsString;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::ensemble::{self, Home, Member, Shared};
+use crate::skipping;
+
+/// The program that is run.
+const ETCD: &str = "etcd";
+
+/// Which of a member's ports is for what.
+const CLIENTS: usize = 0;
+const PEERS: usize = 1;
+
+/// An etcd cluster of the test's own, on free ports of 127.0.0.1.
+///
+/// A member that does not hear from the leader takes the lead after 0.2 to 0.4 s. The members are
+/// killed when this is dropped, and when the test's process ends in whatever way.
+#[derive(Debug)]
+pub struct EtcdCluster {
+    members: Vec<Member>,
+}
+
+impl EtcdCluster {
+    /// Starts a cluster, and waits until all members are healthy.
+    ///
+    /// # Panics
+    ///
+    /// When a member does not come up. The message has the end of its log.
+    #[must_use]
+    pub fn start(members: usize) -> Self {
+        Self::start_with(members, &[])
+    }
+
+    /// As [`start`](Self::start), with more arguments for every member, such as
+    /// `&["--quota-backend-bytes", "16777216"]`. They win over those that are given anyway.
+    ///
+    /// # Panics
+    ///
+    /// When a member does not come up. The message has the end of its log.
+    #[must_use]
+    pub fn start_with(members: usize, extra: &[&str]) -> Self {
+        let program = skipping::program(ETCD).into_os_string();
+        let homes: Vec<_> = (0..members).map(|_| Home::new(ETCD, 2)).collect();
+        let peers: Vec<_> =
+            homes.iter().enumerate().map(|(index, home)| peer(index, home)).collect();
+        let peers = peers.join(",");
+        let launch = |(index, home)| {
+            let mut args = arguments(index, &home, &peers);
+            args.extend(fsync_off(&program).map(OsString::from));
+            args.extend(extra.iter().map(OsString::from));
+            Member::launch(program.clone(), args, home)
+        };
+        let cluster = Self { members: homes.into_iter().enumerate().map(launch).collect() };
+        cluster.wait_until_healthy();
+        cluster
+    }
+
+    /// A cluster for all tests of this process that do no harm to its members. Each keeps to keys
+    /// that begin with a [`fresh_prefix`](crate::fresh_prefix).
+    ///
+    /// # Panics
+    ///
+    /// When a member does not come up. The message has the end of its log.
+    #[must_use]
+    pub fn shared(members: usize) -> &'static Self {
+        static SHARED: Shared<EtcdCluster> = Shared::new();
+        SHARED.get(members, Self::start, |cluster| &cluster.members)
+    }
+
+    /// Where clients find the members: `127.0.0.1:PORT` of each.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.addr().to_string()).collect()
+    }
+
+    /// All endpoints in one: `etcd://127.0.0.1:PORT,127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("etcd://{}", self.endpoints().join(","))
+    }
+
+    /// Waits until a member leads, and returns which.
+    ///
+    /// # Panics
+    ///
+    /// When none does for a long time, as without a majority.
+    #[must_use]
+    pub fn leader(&self) -> usize {
+        ensemble::leader(&self.members, term_led)
+    }
+
+    /// The process of a member, or its last one if it is down.
+    #[must_use]
+    pub fn pid(&self, member: usize) -> u32 {
+        self.members[member].pid()
+    }
+
+    /// Stops a member where it is, and waits until it stands still.
+    ///
+    /// # Panics
+    ///
+    /// When it is down.
+    pub fn stop(&self, member: usize) {
+        self.members[member].stop();
+    }
+
+    /// Lets a stopped member go on.
+    ///
+    /// # Panics
+    ///
+    /// When it is down.
+    pub fn cont(&self, member: usize) {
+        self.members[member].cont();
+    }
+
+    /// Kills a member, stopped or not, and waits until it is gone.
+    pub fn kill(&self, member: usize) {
+        self.members[member].kill();
+    }
+
+    /// Starts a member again where it was, with what it had stored, and waits until all that run are
+    /// healthy. While they are no majority they cannot be, and are not waited for.
+    ///
+    /// It is killed first if it still runs.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up.
+    pub fn restart(&self, member: usize) {
+        self.members[member].relaunch();
+        self.wait_until_healthy();
+    }
+
+    fn wait_until_healthy(&self) {
+        ensemble::wait_until_healthy(&self.members, is_healthy);
+    }
+}
+
+/// The arguments of a member, of which `peers` lists all.
+fn arguments(index: usize, home: &Home, peers: &str) -> Vec<OsString> {
+    let clients = local(home.port(CLIENTS));
+    let own = local(home.port(PEERS));
+    let settings = [
+        ("--name", name(index)),
+        ("--listen-client-urls", clients.clone()),
+        ("--advertise-client-urls", clients),
+        ("--listen-peer-urls", own.clone()),
+        ("--initial-advertise-peer-urls", own),
+        ("--initial-cluster", peers.to_owned()),
+        ("--heartbeat-interval", "20".to_owned()),
+        ("--election-timeout", "200".to_owned()),
+    ];
+    let data = ["--data-dir".into(), home.dir().join("data").into()];
+    let settings = settings.into_iter().flat_map(|(name, value)| [name.into(), value.into()]);
+    data.into_iter().chain(settings).collect()
+}
+
+/// A member as the others are told of it.
+fn peer(index: usize, home: &Home) -> String {
+    format!("{}={}", name(index), local(home.port(PEERS)))
+}
+
+fn name(index: usize) -> String {
+    format!("member-{index}")
+}
+
+fn local(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
+/// The argument that leaves out waiting for the disk, which no test needs: a killed process loses
+/// nothing that it wrote. Not every version has it.
+fn fsync_off(program: &OsString) -> Option<&'static str> {
+    const ARGUMENT: &str = "--unsafe-no-fsync";
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    let known = KNOWN.get_or_init(|| {
+        let help = Command::new(program).arg("--help").output();
+        help.is_ok_and(|help| {
+            [help.stdout, help.stderr]
+                .iter()
+                .any(|text| String::from_utf8_lossy(text).contains(ARGUMENT))
+        })
+    });
+    known.then_some(ARGUMENT)
+}
+
+/// Whether a member has a leader and answers reads.
+fn is_healthy(member: &Member) -> bool {
+    let answer = member.ask("GET /health HTTP/1.0\r\n\r\n");
+    answer.is_ok_and(|answer| answer.contains(r#""health":"true""#))
+}
+
+/// The term that a member leads, by its own word.
+fn term_led(member: &Member) -> Option<u64> {
+    let question = "POST /v3/maintenance/status HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}";
+    let status = member.ask(question).ok()?;
+    let leads = field(&status, "leader")? == field(&status, "member_id")?;
+    if leads { field(&status, "raft_term")?.parse().ok() } else { None }
+}
+
+/// A field that is a string, of an answer in which no other has this name.
+fn field<'a>(json: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = json.split_once(&format!("\"{name}\":\""))?;
+    Some(rest.split_once('"')?.0)
+}
