@@ -12,8 +12,8 @@ use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Dialect, Locker, RedisOptions, Settings};
 use quorlock_testkit::conformance::{Backend, CASES};
 use quorlock_testkit::{
-    RedisServer, RedisServerBuilder, Reply, conformance, eventually_async as eventually, skipping,
-    test,
+    EtcdCluster, RedisServer, RedisServerBuilder, Reply, conformance,
+    eventually_async as eventually, fresh_prefix, skipping, test,
 };
 
 struct Memory(Arc<MemoryNode>);
@@ -36,8 +36,17 @@ fn memory() -> Memory {
 }
 
 async fn by_url(url: &str, client: ClientId, options: &NodeOptions) -> Arc<dyn Node> {
+    by_url_with(url, client, options, &Settings::default()).await
+}
+
+async fn by_url_with(
+    url: &str,
+    client: ClientId,
+    options: &NodeOptions,
+    settings: &Settings,
+) -> Arc<dyn Node> {
     let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
-    let nodes = node::open([url], &Settings::default(), options, &runtime, client);
+    let nodes = node::open([url], settings, options, &runtime, client);
     let node = nodes.expect("a good URL").remove(0);
     node.ready().await.expect("a node that is up");
     node
@@ -89,6 +98,50 @@ fn valkey(dialect: Dialect) -> Server {
     Server::start(RedisServer::builder().program(skipping::valkey()), dialect)
 }
 
+/// A cluster, behind a prefix of its own.
+struct Etcd {
+    cluster: &'static EtcdCluster,
+    prefix: String,
+}
+
+impl Etcd {
+    /// All keys and values, one in a line.
+    fn dump(&self) -> String {
+        let endpoints = format!("--endpoints={}", self.cluster.endpoints().join(","));
+        let prefix = format!("{}/", self.prefix);
+        let mut etcdctl = Command::new(skipping::program("etcdctl"));
+        let output = etcdctl.args([&*endpoints, "get", "--prefix", &prefix]).output();
+        String::from_utf8(output.expect("etcdctl").stdout).expect("text")
+    }
+}
+
+impl Backend for Etcd {
+    async fn open(&self, client: ClientId) -> Arc<dyn Node> {
+        let url = format!("{}/{}", self.cluster.url(), self.prefix);
+        let mut settings = Settings::default();
+        // However slow the machine is.
+        settings.node_limit = Duration::from_secs(30);
+        by_url_with(&url, client, &NodeOptions::default(), &settings).await
+    }
+
+    async fn gone(&self, client: ClientId) {
+        let key = format!("{}/client/{client}", self.prefix);
+        eventually("nobody listens", async || !self.dump().contains(&key)).await;
+    }
+
+    fn kept(&self) -> usize {
+        let hold = format!("{}/hold/", self.prefix);
+        let is_kept = |line: &&str| {
+            line.starts_with("ticket ") || line.starts_with("note ") || line.starts_with(&hold)
+        };
+        self.dump().lines().filter(is_kept).count()
+    }
+}
+
+fn etcd() -> Etcd {
+    Etcd { cluster: EtcdCluster::shared(3), prefix: fresh_prefix() }
+}
+
 struct File(tempfile::TempDir);
 
 impl File {
@@ -125,6 +178,7 @@ fn sqlite() -> File {
     File(tempfile::tempdir().expect("a directory"))
 }
 
+conformance!(etcd, super::etcd());
 conformance!(memory, super::memory());
 conformance!(redis, super::redis(Dialect::Strict));
 conformance!(redis_redlock, super::redis(Dialect::Redlock));
@@ -142,7 +196,8 @@ fn no_pair_of_node_and_case_is_missing() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/node");
     let kinds = std::fs::read_dir(folder).expect("the kinds of nodes").filter_map(|entry| {
         let entry = entry.expect("an entry");
-        let is_kind = entry.path().is_dir();
+        // What several kinds share is none.
+        let is_kind = entry.path().is_dir() && entry.file_name() != "cas";
         is_kind.then(|| entry.file_name().into_string().expect("a plain name"))
     });
     let kinds: Vec<String> = kinds.collect();

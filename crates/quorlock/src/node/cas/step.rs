@@ -24,6 +24,17 @@ pub(super) enum Step {
     Write(Answer, Box<Change>),
 }
 
+impl Step {
+    /// Whether it is right only if those who hold the lock hold it still. A write finds out by itself whether anything
+    /// else has changed.
+    pub(super) fn needs_to_be_fresh(&self) -> bool {
+        match self {
+            Self::Answer(_) => true,
+            Self::Write(answer, _) => matches!(answer, Answer::Queued(_) | Answer::LeftToOthers),
+        }
+    }
+}
+
 /// Whom a free lock goes to.
 enum Turn {
     /// The client that asks.

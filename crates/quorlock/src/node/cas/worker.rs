@@ -332,7 +332,7 @@ impl<S: Store> Serving<S> {
         loop {
             let next = step(&found, &request, self.runtime.now(), self.store.is_listening());
             let (answer, change) = match next {
-                Step::Answer(_) if !is_fresh => {
+                next if !is_fresh && next.needs_to_be_fresh() => {
                     found = self.store.read(name).await?;
                     is_fresh = true;
                     continue;

@@ -138,11 +138,11 @@ impl EtcdStore {
                 let holds = self.keys.holds(name);
                 all.push(delete(holds.clone(), end_of(&holds)));
             }
-            (HoldChange::Extend { who, .. }, Some(lease), Some(token)) => {
-                all.push(self.put_hold(name, who, &token, lease));
+            (HoldChange::Extend { who, ttl }, Some(lease), Some(token)) => {
+                all.push(self.put_hold(name, who, &token, ttl, lease));
             }
-            (HoldChange::Replace { .. }, Some(lease), Some(token)) => {
-                let put = self.put_hold(name, None, &token, lease);
+            (HoldChange::Replace { ttl }, Some(lease), Some(token)) => {
+                let put = self.put_hold(name, None, &token, ttl, lease);
                 let is_other = |hold: &&Hold| hold.who.is_some() || hold.kind != lease.seconds;
                 // One transaction does not write a key twice.
                 for hold in found.holds.iter().filter(is_other) {
@@ -176,10 +176,11 @@ impl EtcdStore {
         name: &Name,
         who: Option<ParticipantId>,
         token: &Token,
+        ttl: Duration,
         lease: Lease,
     ) -> RequestOp {
-        let until_us =
-            wall_us(&*self.runtime).saturating_add(lease.seconds.saturating_mul(1_000_000));
+        let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
+        let until_us = wall_us(&*self.runtime).saturating_add(ttl_us);
         let value = format!("{} {until_us}", token.text().as_str());
         put(self.keys.hold(name, who, lease.seconds), value.into_bytes(), lease.id)
     }
