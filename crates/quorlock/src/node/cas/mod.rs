@@ -17,6 +17,8 @@
 //! A write that was not answered may still run, at any later time. It names the version that it was made from. So
 //! before anything is said of that name again, the version is raised by another write: after that the late one fails.
 
+#[cfg(test)]
+mod simulated;
 mod state;
 mod step;
 mod worker;
