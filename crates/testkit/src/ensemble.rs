@@ -35,7 +35,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 pub fn fresh_prefix() -> String {
     static GIVEN: AtomicUsize = AtomicUsize::new(0);
     let number = GIVEN.fetch_add(1, Ordering::Relaxed);
-    format!("/test-{}-{number}", std::process::id())
+    // Of one length, so that none is the beginning of another.
+    format!("/test-{}-{number:06}", std::process::id())
 }
 
 /// A process and what it keeps over a restart.
