@@ -124,6 +124,7 @@ macro_rules! tests_of {
             assert_eq!(ensemble.endpoints(), endpoints);
             assert!(endpoints.iter().all(listens));
             eventually("all serve", || endpoints.iter().all($serves));
+            eventually("the leader says so", || $leads(&endpoints[ensemble.leader()]));
         }
 
         #[test]
