@@ -23,8 +23,9 @@ use crate::{POLL_EVERY, spawner};
 /// of them start at once, and a machine of few cores may have other tests to run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long one question to a member may take. A member without a leader may keep silent.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// How long one question to a member may take before it is asked again. One that is just starting
+/// takes a connection and may never answer on it, so this is what a start may take longer.
+const ANSWER_WITHIN: Duration = Duration::from_millis(300);
 
 /// A part of the store that no other test gets: `/test-PROCESS-NUMBER`, a prefix of keys in etcd or
 /// a path in ZooKeeper.
@@ -35,7 +36,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 pub fn fresh_prefix() -> String {
     static GIVEN: AtomicUsize = AtomicUsize::new(0);
     let number = GIVEN.fetch_add(1, Ordering::Relaxed);
-    format!("/test-{}-{number}", std::process::id())
+    // Of one length, so that none is the beginning of another.
+    format!("/test-{}-{number:06}", std::process::id())
 }
 
 /// A process and what it keeps over a restart.

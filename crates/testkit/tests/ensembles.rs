@@ -86,9 +86,10 @@ fn wait_to_be_killed_with(members: &[u32]) {
 }
 
 /// The tests that are the same for all kinds. `$lacking` ends a test where the servers are missing,
-/// `$serves` is whether the member at an endpoint does what it is there for.
+/// `$serves` is whether the member at an endpoint does what it is there for, `$leads` whether it says
+/// that it leads.
 macro_rules! tests_of {
-    ($kind:ident, $scheme:literal, $lacking:expr, $serves:expr) => {
+    ($kind:ident, $scheme:literal, $lacking:expr, $serves:expr, $leads:expr) => {
         fn pids(ensemble: &$kind) -> Vec<u32> {
             (0..ensemble.endpoints().len()).map(|member| ensemble.pid(member)).collect()
         }
@@ -111,7 +112,9 @@ macro_rules! tests_of {
             assert!(endpoints.iter().all(listens));
             eventually("all serve", || endpoints.iter().all($serves));
 
-            let (first, pid) = (ensemble.leader(), ensemble.pid(ensemble.leader()));
+            eventually("the leader says so", || $leads(&endpoints[ensemble.leader()]));
+            let first = ensemble.leader();
+            let pid = ensemble.pid(first);
             ensemble.kill(first);
             assert!(is_reaped(pid));
             assert_ne!(ensemble.leader(), first);
@@ -121,6 +124,7 @@ macro_rules! tests_of {
             assert_eq!(ensemble.endpoints(), endpoints);
             assert!(endpoints.iter().all(listens));
             eventually("all serve", || endpoints.iter().all($serves));
+            eventually("the leader says so", || $leads(&endpoints[ensemble.leader()]));
         }
 
         #[test]
@@ -190,10 +194,19 @@ mod etcd {
 
     use super::*;
 
-    tests_of!(EtcdCluster, "etcd", skipping::program("etcd"), |endpoint: &String| {
-        let answer = try_ask(endpoint, "GET /health HTTP/1.0\r\n\r\n");
-        answer.is_ok_and(|answer| answer.contains(r#""health":"true""#))
-    });
+    tests_of!(
+        EtcdCluster,
+        "etcd",
+        skipping::program("etcd"),
+        |endpoint: &String| {
+            let answer = try_ask(endpoint, "GET /health HTTP/1.0\r\n\r\n");
+            answer.is_ok_and(|answer| answer.contains(r#""health":"true""#))
+        },
+        |endpoint: &String| {
+            let answer = try_ask(endpoint, "GET /metrics HTTP/1.0\r\n\r\n");
+            answer.is_ok_and(|answer| answer.contains("\netcd_server_is_leader 1\n"))
+        }
+    );
 
     fn post(endpoint: &str, path: &str, json: &str) -> String {
         let length = json.len();
@@ -227,9 +240,18 @@ mod zookeeper {
 
     use super::*;
 
-    tests_of!(ZooKeeperEnsemble, "zookeeper", lacking(), |endpoint: &String| {
-        try_ask(endpoint, "srvr").is_ok_and(|answer| answer.contains("\nMode: "))
-    });
+    tests_of!(
+        ZooKeeperEnsemble,
+        "zookeeper",
+        lacking(),
+        |endpoint: &String| {
+            try_ask(endpoint, "srvr").is_ok_and(|answer| answer.contains("\nMode: "))
+        },
+        |endpoint: &String| {
+            // Of those that lead, and of no others, this tells who follows.
+            try_ask(endpoint, "mntr").is_ok_and(|answer| answer.contains("\nzk_synced_followers\t"))
+        }
+    );
 
     fn lacking() {
         let _ = (skipping::program("java"), skipping::zookeeper());
@@ -263,7 +285,13 @@ mod zookeeper {
 
 #[test]
 fn prefixes_differ() {
-    let (one, other) = (fresh_prefix(), fresh_prefix());
-    assert_ne!(one, other);
-    assert!(!one.starts_with(&other) && !other.starts_with(&one));
+    let prefixes: Vec<_> = (0..20).map(|_| fresh_prefix()).collect();
+    for prefix in &prefixes {
+        // Itself, and no other.
+        assert_eq!(
+            prefixes.iter().filter(|other| other.starts_with(prefix)).count(),
+            1,
+            "{prefix}"
+        );
+    }
 }
