@@ -139,7 +139,10 @@ impl Backend for Etcd {
 }
 
 fn etcd() -> Etcd {
-    Etcd { cluster: EtcdCluster::shared(3), prefix: fresh_prefix() }
+    Etcd {
+        cluster: EtcdCluster::shared(3),
+        prefix: fresh_prefix().trim_start_matches('/').to_owned(),
+    }
 }
 
 struct File(tempfile::TempDir);
