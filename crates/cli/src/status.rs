@@ -140,8 +140,8 @@ fn table(status: &Status, now: SystemTime) -> String {
             let _ = writeln!(text, "since:   {}", note::since_for_people(since, now));
         }
     }
-    if let Some(number) = status.fence() {
-        let _ = writeln!(text, "fence:   {number}");
+    if let Some(fence) = status.fence() {
+        let _ = writeln!(text, "fence:   {fence}");
     }
     if let Some(left) = status.quarantine() {
         let _ = writeln!(

@@ -24,7 +24,7 @@ fn vote() -> impl Strategy<Value = Vote> {
 }
 
 /// Ballots in the order in which they arrive; nodes may vote several times, or not at all, and one
-/// number may be that of no node.
+/// index may be that of no node.
 fn ballots(nodes: usize) -> impl Strategy<Value = Vec<Ballot>> {
     prop::collection::vec((0..=nodes, vote(), 0..200u64), 0..30).prop_map(|mut ballots| {
         ballots.sort_by_key(|(_, _, at_ms)| *at_ms);
@@ -306,9 +306,9 @@ fn giving_up_ends_a_round_once_and_later_grants_do_not_win_it() {
 fn acquired(nodes: usize, votes: &[(Vote, u64)]) -> Option<AcquireOutcome> {
     let quorum = Quorum::of(nodes).expect("a few nodes");
     let mut round = Acquire::new(quorum, &terms(100), SENT, Duration::ZERO);
-    for (node, &(vote, number)) in votes.iter().enumerate() {
+    for (node, &(vote, fence)) in votes.iter().enumerate() {
         if vote == Vote::Yes {
-            round.fence_given(number);
+            round.fence_given(fence);
         }
         round.vote(node, vote, || at(1));
     }
@@ -317,11 +317,11 @@ fn acquired(nodes: usize, votes: &[(Vote, u64)]) -> Option<AcquireOutcome> {
 
 #[test]
 fn a_win_has_the_highest_number_that_was_given_out_and_says_whether_a_majority_gave_it() {
-    for (numbers, last, agreed) in [([7, 7], 7, true), ([7, 9], 9, false), ([9, 7], 9, false)] {
+    for (fences, last, agreed) in [([7, 7], 7, true), ([7, 9], 9, false), ([9, 7], 9, false)] {
         let fence = HolderFence { last, agreed };
         let valid_until = terms(100).valid_until(SENT);
-        let won = acquired(3, &numbers.map(|number| (Vote::Yes, number)));
-        assert_eq!(won, Some(AcquireOutcome::Won { valid_until, fence }), "{numbers:?}");
+        let won = acquired(3, &fences.map(|fence| (Vote::Yes, fence)));
+        assert_eq!(won, Some(AcquireOutcome::Won { valid_until, fence }), "{fences:?}");
     }
 }
 

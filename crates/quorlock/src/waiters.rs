@@ -277,10 +277,10 @@ mod tests {
         let (locker, guard, wait) = standing().await;
         let (core, waiter, token) = (locker.core(), wait.waiter(), wait.token());
         wait.leave();
-        let (sent, number) = (core.now(), TicketNumber::New(1));
+        let (sent, ticket_no) = (core.now(), TicketNumber::New(1));
         let secret = core.secrets.of(0, waiter, sent);
         let ticket =
-            Ticket { client: core.client, waiter, secret, number, sent, keep: Duration::MAX };
+            Ticket { client: core.client, waiter, secret, ticket_no, sent, keep: Duration::MAX };
         let late = Late { name: Name::new("taken").unwrap(), token, ticket };
         core.nodes[0].submit(Call::new(Arc::new(late), 0));
         guard.release().await.unwrap();

@@ -148,8 +148,8 @@ impl fmt::Display for Fault {
             FaultKind::Crowd { process, locks, .. } => {
                 write!(f, "process {process} wants {locks} locks at once")
             }
-            FaultKind::Poison { node, number } => {
-                write!(f, "the numbers of node {node} become {number}")
+            FaultKind::Poison { node, fence } => {
+                write!(f, "the fences of node {node} become {fence}")
             }
         }?;
         if self.lasts > 0 { write!(f, ", for {} ms", self.lasts / 1_000_000) } else { Ok(()) }

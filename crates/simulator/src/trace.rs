@@ -187,7 +187,7 @@ pub struct Kept {
     /// When it ends, by the node's own clock in nanoseconds.
     pub until: u64,
     /// The last fence that was given out for the lock, whichever holder it has.
-    pub number: u64,
+    pub fence: u64,
 }
 
 /// The verbs, as far as traces tell them apart.

@@ -230,9 +230,9 @@ fn whoever_is_over_by_a_wrong_clock_is_caught() {
     assert!(!overlaps(None), "and is kept if clocks are compared");
 }
 
-/// Two holders get one number where one more is not another.
+/// Two holders get one fence where one more is not another.
 #[test]
-fn a_poisoned_number_that_is_adopted_is_caught_within_10_seeds() {
+fn a_poisoned_fence_that_is_adopted_is_caught_within_10_seeds() {
     for dialect in [strict, redlock] {
         let options = with(dialect(10), &[FaultClass::Poison]);
         is_caught(Planted::PoisonAdopted, options, &[Invariant::Fences]);

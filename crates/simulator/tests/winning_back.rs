@@ -25,7 +25,7 @@ fn a_node_that_did_not_vote_when_a_lock_was_taken_is_won_back_with_the_first_ext
         let (at, lasts) = (at_ms * MS, lasts_ms * MS);
         Fault { at, lasts, kind }
     };
-    let silenced = FaultKind::Poison { node: 2, number: 1 << 53 };
+    let silenced = FaultKind::Poison { node: 2, fence: 1 << 53 };
     let off = FaultKind::Excursion { node: 1, by: 2_000_000_000 };
     let plan = Plan::of(vec![fault(200, 300, silenced), fault(800, 8_000, off)]);
     for seed in 1..9 {

@@ -67,7 +67,7 @@ pub(crate) struct AcquireArgs {
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
 
-    /// Print JSON, for programs: the token, and the number of this holder
+    /// Print JSON, for programs: the token, and the fence of this holder
     #[arg(long)]
     pub(crate) json: bool,
 

@@ -13,7 +13,7 @@ const TERMS: Terms = Terms {
     drift: Drift { base: Duration::ZERO, per_mille: 100 },
     margin: Duration::ZERO,
 };
-const NUMBER: u64 = 1_000;
+const TICKET_NO: u64 = 1_000;
 
 fn at(second: u64) -> Moment {
     Moment::from_nanos((1_000 + second) * 1_000_000_000)
@@ -77,19 +77,15 @@ impl Candidate {
         self.rules.granted(node, at(sent), 1);
     }
 
-    fn queued_at(&mut self, node: usize, sent: u64, number: u64, free_at: u64) {
+    fn queued_at(&mut self, node: usize, sent: u64, ticket_no: u64, free_at: u64) {
         self.answered(node, sent);
-        let place = QueuePlace {
-            ticket_no: number,
-            free_at: Some(at(free_at)),
-            will_notify: true,
-            holder: None,
-        };
+        let place =
+            QueuePlace { ticket_no, free_at: Some(at(free_at)), will_notify: true, holder: None };
         self.rules.queued(node, at(sent), place);
     }
 
     fn queued(&mut self, node: usize, sent: u64) {
-        self.queued_at(node, sent, NUMBER, sent + 60);
+        self.queued_at(node, sent, TICKET_NO, sent + 60);
     }
 
     fn step(&self, second: u64) -> Step {
@@ -149,7 +145,7 @@ fn a_message_counts_once_and_not_after_a_later_answer() {
     candidate.ask_all(1);
     (0..3).for_each(|node| candidate.queued(node, 1));
     assert!(candidate.rules.notified(0, at(1), 1));
-    assert!(!candidate.rules.notified(0, at(1), 2), "the same once more, with another number");
+    assert!(!candidate.rules.notified(0, at(1), 2), "the same once more, with another fence");
     assert_eq!(candidate.rules.votes(), 1);
     assert!(!candidate.rules.notified(3, at(1), 1), "there is no such node");
     // The record is another's now, for whatever reason.
@@ -247,14 +243,14 @@ fn more_may_be_asked_for_than_half_of_a_lease() {
 }
 
 #[test]
-fn tickets_that_differ_are_settled_on_the_highest_number() {
+fn tickets_that_differ_are_settled_on_the_highest_ticket_no() {
     let mut candidate = Candidate::of(5);
     assert_eq!(candidate.rules.ticket_no(), None);
     candidate.ask_all(0);
     candidate.done(0, 0);
-    for (node, number) in [(1, 5), (2, 7), (3, 6), (4, 7)] {
+    for (node, ticket_no) in [(1, 5), (2, 7), (3, 6), (4, 7)] {
         assert_eq!(candidate.step(1), Step::Pending);
-        candidate.queued_at(node, 0, number, 60);
+        candidate.queued_at(node, 0, ticket_no, 60);
     }
     assert_eq!(candidate.rules.ticket_no(), Some(7));
     // Before anything is offered to whoever stands before us.
@@ -379,7 +375,7 @@ fn it_rests_until_a_majority_can_be_free() {
     let mut candidate = Candidate::of(5);
     candidate.ask_all(0);
     for (node, free_at) in [(0, 50), (1, 20), (2, 40), (3, 10), (4, 30)] {
-        candidate.queued_at(node, 0, NUMBER, free_at);
+        candidate.queued_at(node, 0, TICKET_NO, free_at);
     }
     assert_eq!(candidate.step(1), Step::Until(at(30)));
     candidate.rules.missed(3);
@@ -397,9 +393,9 @@ fn it_rests_until_a_majority_can_be_free() {
 fn a_place_is_kept_though_the_record_lasts_for_longer() {
     let mut candidate = Candidate::of(1);
     candidate.ask_all(5);
-    candidate.queued_at(0, 5, NUMBER, 10_000);
+    candidate.queued_at(0, 5, TICKET_NO, 10_000);
     assert_eq!(candidate.step(6), Step::Until(at(205)), "two leases");
-    let place = QueuePlace { ticket_no: NUMBER, free_at: None, will_notify: true, holder: None };
+    let place = QueuePlace { ticket_no: TICKET_NO, free_at: None, will_notify: true, holder: None };
     candidate.rules.queued(0, at(5), place);
     assert_eq!(candidate.step(6), Step::Until(at(205)));
     let short = Terms { ttl: Duration::from_millis(100), ..TERMS };
@@ -412,8 +408,12 @@ fn where_no_word_is_sent_and_where_nobody_answers_it_asks_again() {
     let mut candidate = Candidate::of(3);
     candidate.ask_all(0);
     candidate.queued(0, 0);
-    let silent =
-        QueuePlace { ticket_no: NUMBER, free_at: Some(at(60)), will_notify: false, holder: None };
+    let silent = QueuePlace {
+        ticket_no: TICKET_NO,
+        free_at: Some(at(60)),
+        will_notify: false,
+        holder: None,
+    };
     for node in [1, 2] {
         candidate.rules.answered(node);
         candidate.rules.queued(node, at(0), silent);
@@ -442,7 +442,7 @@ fn what_a_holder_needs_is_given_back() {
         candidate.rules.answered(node);
         let free_at = Some(at(sent + 60));
         let place = QueuePlace {
-            ticket_no: NUMBER,
+            ticket_no: TICKET_NO,
             free_at,
             will_notify: true,
             holder: NonZero::new(holder),
@@ -461,7 +461,7 @@ fn what_a_holder_needs_is_given_back() {
     assert_eq!(candidate.step(2), Step::GiveBack);
     assert_eq!(candidate.rules.start_over(), set(&[1, 2]));
     assert_eq!((candidate.rules.votes(), candidate.rules.refusals()), (0, 0));
-    assert_eq!(candidate.rules.ticket_no(), Some(NUMBER), "its place in the queues is the same");
+    assert_eq!(candidate.rules.ticket_no(), Some(TICKET_NO), "its place in the queues is the same");
     assert_eq!(candidate.step(2), Step::Unreachable, "nothing is known of the new token");
     candidate.ask(set(&[1, 2]), false, 2);
     for node in 1..3 {
@@ -488,8 +488,8 @@ fn what_was_given_back_is_not_asked_for_again_before_all_are() {
     let mut candidate = Candidate::of(5);
     let named = |candidate: &mut Candidate, node, sent| {
         candidate.answered(node, sent);
-        let (number, free_at, holder) = (NUMBER, Some(at(60)), NonZero::new(7));
-        let place = QueuePlace { ticket_no: number, free_at, will_notify: true, holder };
+        let (ticket_no, free_at, holder) = (TICKET_NO, Some(at(60)), NonZero::new(7));
+        let place = QueuePlace { ticket_no, free_at, will_notify: true, holder };
         candidate.rules.queued(node, at(sent), place);
     };
     candidate.ask_all(1);
@@ -518,7 +518,7 @@ fn what_a_holder_has_let_go_of_is_not_given_back() {
     for node in 0..5 {
         candidate.rules.answered(node);
         let (free_at, holder) = (Some(at(61)), NonZero::new(7));
-        let place = QueuePlace { ticket_no: NUMBER, free_at, will_notify: true, holder };
+        let place = QueuePlace { ticket_no: TICKET_NO, free_at, will_notify: true, holder };
         candidate.rules.queued(node, at(1), place);
     }
     assert!(candidate.rules.is_taken(at(2)));

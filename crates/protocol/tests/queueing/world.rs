@@ -18,7 +18,7 @@ use quorlock_protocol::{
     QueuePlace, Queueing, Quorum, Step, Terms, Vote,
 };
 
-use crate::node::{Answer, Node, Number, Place, Token, Verb, Word};
+use crate::node::{Answer, Node, Place, TicketNumber, Token, Verb, Word};
 use crate::time::{Clock, Dice, ms};
 
 const TTL: u64 = ms(1_000);
@@ -95,7 +95,7 @@ enum Event {
     Arrive { client: usize, node: usize, connection: u32 },
     Deliver { client: usize, node: usize, connection: u32 },
     Overdue { client: usize, call: usize },
-    Alarm { client: usize, number: u32 },
+    Alarm { client: usize, alarm: u32 },
     Start { client: usize },
     Come { client: usize, token: Token },
     Renew { client: usize, token: Token },
@@ -336,8 +336,8 @@ impl World {
                 }
             }
             Event::Overdue { client, call } => self.overdue(client, call),
-            Event::Alarm { client, number } => {
-                if self.clients[client].alarm == number {
+            Event::Alarm { client, alarm } => {
+                if self.clients[client].alarm == alarm {
                     self.look(client);
                 }
             }
@@ -776,8 +776,8 @@ impl World {
     fn set_alarm(&mut self, client: usize, at: Moment) {
         let Client { alarm, clock, .. } = &mut self.clients[client];
         *alarm += 1;
-        let (number, at) = (*alarm, clock.when(at.as_nanos()));
-        self.at(at, Event::Alarm { client, number });
+        let (alarm, at) = (*alarm, clock.when(at.as_nanos()));
+        self.at(at, Event::Alarm { client, alarm });
     }
 
     fn look(&mut self, client: usize) {
@@ -798,7 +798,8 @@ impl World {
         if !yielding && nodes.len() == count {
             standing.soon = None;
         }
-        let number = standing.rules.ticket_no().map_or(Number::New(wall), Number::Agreed);
+        let ticket_no =
+            standing.rules.ticket_no().map_or(TicketNumber::New(wall), TicketNumber::Agreed);
         let sent = standing.rules.ask(nodes, yielding, now);
         let place = Place { client, ttl: TTL, sent: sent.as_nanos() };
         for node in (0..count).filter(|node| nodes.contains(*node)) {
@@ -809,7 +810,7 @@ impl World {
                     standing.offers.push((node, sent));
                 }
             }
-            self.submit(client, node, token, Verb::Wait { place, number, yielding }, sent);
+            self.submit(client, node, token, Verb::Wait { place, ticket_no, yielding }, sent);
         }
         if matches!(self.mistake, Mistake::OpenOffer | Mistake::FromBeforeYield)
             && let Some(standing) = self.standing(client)
@@ -838,11 +839,11 @@ impl World {
                 standing.rules.granted(node, sent.max(standing.yielded_at[node]), 1);
             }
             Answer::Done => standing.rules.granted(node, sent, 1),
-            Answer::Queued(number, record) => {
+            Answer::Queued(ticket_no, record) => {
                 let left = record.map_or(TTL, |(left, _)| left);
                 let free_at = Some(now.after(Duration::from_nanos(left)));
                 let holder = record.and_then(|(_, token)| NonZero::new(token as u32));
-                let place = QueuePlace { ticket_no: number, free_at, will_notify: true, holder };
+                let place = QueuePlace { ticket_no, free_at, will_notify: true, holder };
                 standing.rules.queued(node, sent, place);
             }
             Answer::Refused | Answer::Failed => standing.rules.missed(node),

@@ -358,12 +358,12 @@ impl WaitRound {
             let sent = state.queueing.ask(nodes, yielding, now);
             // By the time of day, so that all nodes sort alike. Each of them puts a new one behind
             // those that are there, whatever the time of day is thought to be.
-            let number = ticket_no.map_or(TicketNumber::New(wall_us), TicketNumber::Agreed);
+            let ticket_no = ticket_no.map_or(TicketNumber::New(wall_us), TicketNumber::Agreed);
             let least = self.core.next_fence(wall_us);
             let proposal = (least > 0).then_some(Proposal { least, block: state.block });
             state.proposed = state.proposed.min(proposal.map_or(0, Proposal::last));
             let (wait, identity) = (Arc::clone(self), state.identity);
-            Arc::new(Ask { wait, identity, stamp, sent, number, yielding, proposal })
+            Arc::new(Ask { wait, identity, stamp, sent, ticket_no, yielding, proposal })
         };
         self.core.ask(&ask, nodes);
         let left = {
@@ -631,7 +631,7 @@ struct Ask {
     stamp: Stamp,
     /// What a lease that comes of it counts from.
     sent: Moment,
-    number: TicketNumber,
+    ticket_no: TicketNumber,
     yielding: bool,
     proposal: Option<Proposal>,
 }
@@ -639,7 +639,7 @@ struct Ask {
 impl Round for Ask {
     fn request(&self, node: usize) -> Request<'_> {
         let WaitRound { core, name, .. } = &*self.wait;
-        let Self { stamp: Stamp { sent, wall_us }, number, yielding, proposal, .. } = *self;
+        let Self { stamp: Stamp { sent, wall_us }, ticket_no, yielding, proposal, .. } = *self;
         let Identity { token, waiter } = &self.identity;
         let secret = core.secrets.of(node, *waiter, self.sent);
         let (client, waiter) = (core.client, *waiter);
@@ -647,7 +647,7 @@ impl Round for Ask {
             client,
             waiter,
             secret,
-            number,
+            ticket_no,
             sent: self.sent,
             keep: ticket_kept(self.wait.ttl()),
         };

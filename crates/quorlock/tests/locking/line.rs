@@ -467,8 +467,8 @@ async fn three_candidates_with_a_vote_each_are_sorted_out_at_once() {
     // next to another node.
     let mut tasks = Vec::new();
     for (index, locker) in lockers.iter().enumerate() {
-        for (number, node) in world.nodes.iter().enumerate() {
-            node.hang(number != index);
+        for (other, node) in world.nodes.iter().enumerate() {
+            node.hang(other != index);
         }
         let (lock, had) = (locker.lock("x"), Arc::clone(&world.had));
         tasks.push(tokio::spawn(async move {

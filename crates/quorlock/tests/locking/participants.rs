@@ -102,7 +102,7 @@ async fn the_last_process_releases_whichever_it_is() {
             let owner = maker.new_owner();
             let outer = maker.lock("x").owner(&owner).await.expect("free");
             let inner = takes_part(&other, &owner).await;
-            assert_eq!(inner.fence(), outer.fence(), "{}: one lock, one number", place.name());
+            assert_eq!(inner.fence(), outer.fence(), "{}: one lock, one fence", place.name());
             let (first, last) = if maker_first { (outer, inner) } else { (inner, outer) };
             let fence = last.fence();
             let released = first.release().await.expect("released");

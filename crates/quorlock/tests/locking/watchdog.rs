@@ -395,8 +395,8 @@ async fn ten_thousand_locks_are_one_task_which_ends_with_them() {
     let world = World::with(|builder| builder.runtime(Arc::clone(&runtime) as Arc<dyn Runtime>));
     let world = world.await;
     let mut guards = Vec::new();
-    for number in 0..10_000 {
-        guards.push(world.locker.try_lock(format!("{number}")).await.expect("free"));
+    for index in 0..10_000 {
+        guards.push(world.locker.try_lock(format!("{index}")).await.expect("free"));
     }
     assert_eq!(world.watched(), 10_000);
     world.time.pass(TTL).await;

@@ -93,7 +93,7 @@ fn could_be_kept(setup: &Setup, its: &[Extension], window: &Window, ended: u64) 
             holds |= verb == VerbKind::Heal;
             let nobodys = reply == Reply::Refused && before.token == 0 && after.token == 0;
             // A fence that no holder can have got is a failure of the node.
-            let sound = after.number < (WALL_START + it.at) / 1_000 + DAY_US;
+            let sound = after.fence < (WALL_START + it.at) / 1_000 + DAY_US;
             if it.heard < ended && sound && (reply == Reply::Done || nobodys && it.votes) {
                 willing.insert(node);
             }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn extension(ms: u64, node: u8, verb: VerbKind, reply: Reply) -> Entry {
-        let kept = |token| Kept { token, until: 0, number: 1 };
+        let kept = |token| Kept { token, until: 0, fence: 1 };
         let mine = kept(if reply == Reply::Done { 7 } else { 0 });
         let executed = Executed {
             request: u32::from(node),

@@ -97,7 +97,7 @@ fn late<'a>(setup: &Setup, trace: &'a Trace) -> impl Iterator<Item = Violation> 
     let late = executed.filter(move |(at, it)| {
         let true_time = WALL_START + at;
         let right = (true_time - BEHIND..true_time + OFF).contains(&it.clock);
-        let sound = it.after.number < true_time / 1_000 + DAY_US;
+        let sound = it.after.fence < true_time / 1_000 + DAY_US;
         compared && right && sound && at - it.sent < SOON
     });
     late.map(|(at, Executed { process, name, node, sent, .. })| {
@@ -160,11 +160,11 @@ mod tests {
     /// A request to each of three nodes every 10 ms. Some do not answer from 500 ms on, until then.
     fn asked(silent: u8, until: u64) -> Vec<Entry> {
         let mut entries = Vec::new();
-        for (number, ms) in (0..2_000).step_by(10).enumerate() {
+        for (index, ms) in (0..2_000).step_by(10).enumerate() {
             for node in 0..3 {
-                let request = (number * 3) as u32 + u32::from(node);
+                let request = (index * 3) as u32 + u32::from(node);
                 let answered = if node < silent && ms > 500 { (ms + 2).max(until) } else { ms + 2 };
-                let kept = Kept { token: 0, until: 0, number: 1 };
+                let kept = Kept { token: 0, until: 0, fence: 1 };
                 let executed = Executed {
                     request,
                     node,

@@ -65,7 +65,7 @@ mod tests {
     }
 
     fn of(token: u64) -> Kept {
-        Kept { token, until: 10, number: 1 }
+        Kept { token, until: 10, fence: 1 }
     }
 
     fn count(entries: Vec<Entry>) -> usize {
@@ -89,8 +89,8 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_raised_for_somebody_else_is_found() {
-        let raised = |token| Kept { number: 2, ..of(token) };
+    fn a_fence_that_is_raised_for_somebody_else_is_found() {
+        let raised = |token| Kept { fence: 2, ..of(token) };
         let confirm = VerbKind::Confirm;
         assert_eq!(count(vec![executed(0, confirm, of(7), raised(7))]), 0);
         assert_eq!(count(vec![executed(0, confirm, of(8), raised(8))]), 1);

@@ -35,7 +35,7 @@ pub struct Word {
 struct Heard {
     words: Mutex<Vec<Word>>,
     others: Mutex<Vec<bool>>,
-    numbers: Mutex<Vec<u64>>,
+    fences: Mutex<Vec<u64>>,
     interruptions: Mutex<usize>,
     then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -91,8 +91,8 @@ impl Client {
 
     /// The fence that came with each grant message so far.
     #[must_use]
-    pub fn numbers(&self) -> Vec<u64> {
-        locked(&self.heard.numbers).clone()
+    pub fn fences(&self) -> Vec<u64> {
+        locked(&self.heard.fences).clone()
     }
 
     /// The grant messages since the last time, without waiting for what is on its way.
@@ -129,14 +129,14 @@ impl Client {
 impl Waiter<'_> {
     /// Asks for the lock, or for a place in its queue.
     #[must_use = "only the answer tells that it was done"]
-    pub fn wait(&self, number: TicketNumber, ttl: Duration) -> Arc<Probe> {
-        self.owner.wait(&self.client.node, ttl, self.ticket(number), false)
+    pub fn wait(&self, ticket_no: TicketNumber, ttl: Duration) -> Arc<Probe> {
+        self.owner.wait(&self.client.node, ttl, self.ticket(ticket_no), false)
     }
 
     /// The same, but lets others have the lock who stand before us.
     #[must_use = "only the answer tells that it was done"]
-    pub fn yielding(&self, number: TicketNumber, ttl: Duration) -> Arc<Probe> {
-        self.owner.wait(&self.client.node, ttl, self.ticket(number), true)
+    pub fn yielding(&self, ticket_no: TicketNumber, ttl: Duration) -> Arc<Probe> {
+        self.owner.wait(&self.client.node, ttl, self.ticket(ticket_no), true)
     }
 
     /// Gives the lock or the place back, and returns whether it was the lock.
@@ -172,9 +172,16 @@ impl Waiter<'_> {
 
     /// A place in the queue with that ticket number and a secret of its own. The caller says when it asks for it.
     #[must_use]
-    pub fn ticket(&self, number: TicketNumber) -> Ticket {
+    pub fn ticket(&self, ticket_no: TicketNumber) -> Ticket {
         let (secret, sent) = (Secret::random(&TokioRuntime::current()), Moment::default());
-        Ticket { client: self.client.id, waiter: self.waiter, secret, number, sent, keep: 3 * LONG }
+        Ticket {
+            client: self.client.id,
+            waiter: self.waiter,
+            secret,
+            ticket_no,
+            sent,
+            keep: 3 * LONG,
+        }
     }
 }
 
@@ -184,7 +191,7 @@ impl Inbox for Heard {
         let Grant { waiter, sent, secret, .. } = grant;
         locked(&self.words).push(Word { waiter, sent, secret });
         locked(&self.others).push(grant.others);
-        locked(&self.numbers).push(grant.fence);
+        locked(&self.fences).push(grant.fence);
         let then = locked(&self.then).take();
         if let Some(then) = then {
             then();

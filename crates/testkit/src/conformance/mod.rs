@@ -7,9 +7,9 @@
 
 mod cases;
 mod client;
+mod fences;
 mod looks;
 mod needs;
-mod numbers;
 mod participants;
 mod probe;
 mod queues;
@@ -24,8 +24,8 @@ use quorlock::node::{ClientId, Node};
 
 pub use cases::*;
 pub use client::{Client, Waiter, Word};
+pub use fences::*;
 pub use looks::*;
-pub use numbers::*;
 pub use participants::*;
 pub use probe::{Owner, Probe, owner};
 pub use queues::*;
@@ -99,12 +99,12 @@ macro_rules! conformance {
             a_release_does_not_pass_the_lock_on_to_its_own_ticket
             waiters_of_one_client_are_told_apart
             whoever_is_told_may_ask_the_node_at_once
-            every_holder_has_a_higher_number_than_those_before
-            a_block_of_numbers_is_nobody_elses
-            a_number_is_confirmed_by_the_holder_alone
-            a_number_outlives_its_record
-            a_grant_comes_with_a_number_of_its_own
-            a_number_is_as_high_as_the_latest_request_wants_it
+            every_holder_has_a_higher_fence_than_those_before
+            a_block_of_fences_is_nobody_elses
+            a_fence_is_confirmed_by_the_holder_alone
+            a_fence_outlives_its_record
+            a_grant_comes_with_a_fence_of_its_own
+            a_fence_is_as_high_as_the_latest_request_wants_it
             a_record_stays_until_the_last_who_takes_part_has_left
             a_record_stays_with_its_maker_when_others_have_left
             a_record_lasts_as_long_as_the_last_of_those_who_hold_it
@@ -114,7 +114,7 @@ macro_rules! conformance {
             the_last_who_takes_part_passes_the_lock_on
             a_lock_in_which_somebody_takes_part_is_not_yielded
             a_lock_is_taken_away_from_all_who_take_part
-            a_number_that_would_not_grow_is_not_given_out
+            a_fence_that_would_not_grow_is_not_given_out
             a_note_is_kept_beside_the_record_and_goes_with_an_empty_one
             only_the_holder_can_leave_a_note
             a_note_of_an_earlier_holder_does_not_count

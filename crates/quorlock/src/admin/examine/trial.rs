@@ -268,12 +268,12 @@ impl Round for Question {
             }
             TrialStep::Inspect => Verb::Inspect,
             TrialStep::Wait => {
-                let (client, secret, number) = (self.client, self.secret, TicketNumber::New(1));
+                let (client, secret, ticket_no) = (self.client, self.secret, TicketNumber::New(1));
                 let ticket = Ticket {
                     client,
                     waiter: 1,
                     secret,
-                    number,
+                    ticket_no,
                     sent: self.sent,
                     keep: quorlock_protocol::ticket_kept(ttl),
                 };

@@ -29,7 +29,7 @@ struct Records {
     queues: HashMap<Vec<u8>, Queue>,
     notes: HashMap<Vec<u8>, Noted>,
     /// They outlive the records.
-    numbers: HashMap<Vec<u8>, Numbered>,
+    fences: HashMap<Vec<u8>, KeptFence>,
     listeners: HashMap<ClientId, Listener>,
     /// Expired records are swept out when the map has grown to this size, so that names that are
     /// never used again do not pile up.
@@ -43,7 +43,7 @@ struct Kept {
 }
 
 /// The last fence that was given out for a name.
-struct Numbered {
+struct KeptFence {
     last: u64,
     /// When it was used last.
     used: Moment,

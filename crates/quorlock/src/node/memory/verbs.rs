@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::queue::{Place, Queue};
-use super::{Kept, Noted, Numbered, Records, Word};
+use super::{Kept, KeptFence, Noted, Records, Word};
 use crate::name::Name;
 use crate::node::participants::{Left, Participants};
 use crate::node::{
@@ -16,7 +16,7 @@ use quorlock_protocol::FENCES_END;
 
 const FIRST_SWEEP: usize = 1_024;
 /// Fences follow the clock: after so long any new one is higher than those of before.
-const NUMBERS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+const FENCES_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Whose turn it is.
 enum Turn {
@@ -38,22 +38,22 @@ impl Records {
                 if kept.is_some() {
                     return (Answer::Refused, None);
                 }
-                match self.give_number(name, proposal, now) {
-                    Ok(number) => {
+                match self.give_fence(name, proposal, now) {
+                    Ok(fence) => {
                         self.store(name, &token.text(), now, now.after(ttl));
-                        Answer::Granted { fence: number }
+                        Answer::Granted { fence }
                     }
                     Err(last) => used_up(last, request.wall_us),
                 }
             }
-            Verb::Confirm { token, fence: number } => {
+            Verb::Confirm { token, fence } => {
                 if !kept.is_some_and(|kept| kept.is_of(token)) {
                     return (Answer::Refused, None);
                 }
-                if number >= FENCES_END {
-                    return (used_up(number, request.wall_us), None);
+                if fence >= FENCES_END {
+                    return (used_up(fence, request.wall_us), None);
                 }
-                Answer::Granted { fence: self.raise_number(name, number, now) }
+                Answer::Granted { fence: self.raise_fence(name, fence, now) }
             }
             Verb::Extend { token, ttl, restore, participant } => {
                 match (kept, restore) {
@@ -61,7 +61,7 @@ impl Records {
                         if !kept.is_of(token) || !kept.keep(participant, ttl, now) {
                             return (Answer::Refused, None);
                         }
-                        Answer::Granted { fence: self.raise_number(name, 0, now) }
+                        Answer::Granted { fence: self.raise_fence(name, 0, now) }
                     }
                     (None, Restore::WinBack(last)) if last < FENCES_END => {
                         self.store(name, &token.text(), now, now.after(ttl));
@@ -71,14 +71,14 @@ impl Records {
                         if let Some(queue) = self.queues.get_mut(name) {
                             queue.leave(token);
                         }
-                        Answer::Granted { fence: self.raise_number(name, last, now) }
+                        Answer::Granted { fence: self.raise_fence(name, last, now) }
                     }
                     // It never forgets, so there is nothing to heal.
                     (None, _) => return (Answer::Refused, None),
                 }
             }
             Verb::Wait { token, ttl, ticket, yielding, proposal } => {
-                if let Err(last) = self.next_number(name, proposal) {
+                if let Err(last) = self.next_fence(name, proposal) {
                     return (used_up(last, request.wall_us), None);
                 }
                 let place = Place { ticket, ttl, sent: now, proposal };
@@ -140,7 +140,7 @@ impl Records {
                 if !yielding || kept.participants.are_there(now) {
                     kept.keep(None, ttl, now);
                     let least = proposal.map_or(0, Proposal::last);
-                    return (Answer::Granted { fence: self.raise_number(name, least, now) }, None);
+                    return (Answer::Granted { fence: self.raise_fence(name, least, now) }, None);
                 }
             }
             Some(kept) => record = Some(kept.record(now)),
@@ -150,7 +150,7 @@ impl Records {
         if !queue.is_live(now) {
             *queue = Queue::default();
         }
-        let number = queue.join(token, place);
+        let ticket_no = queue.join(token, place);
         let word = match record {
             Some(_) => None,
             None => match self.pass_on(name, Some(token), proposal.map_or(0, |it| it.least), now) {
@@ -159,14 +159,14 @@ impl Records {
                     self.store(name, &token.text(), now, until);
                     let proposal = proposal.filter(|_| !mine);
                     // There is one: that was seen before.
-                    let number = self.give_number(name, proposal, now).unwrap_or_else(|last| last);
-                    return (Answer::Granted { fence: number }, None);
+                    let fence = self.give_fence(name, proposal, now).unwrap_or_else(|last| last);
+                    return (Answer::Granted { fence }, None);
                 }
             },
         };
         let listener = self.listeners.get(&client);
         let told = listener.is_some_and(|listener| listener.inbox.strong_count() > 0);
-        (Answer::Queued(Box::new(Queued { ticket_no: number, record, will_notify: told })), word)
+        (Answer::Queued(Box::new(Queued { ticket_no, record, will_notify: told })), word)
     }
 
     fn release(
@@ -214,8 +214,8 @@ impl Records {
         let queue = self.queues.get(name).filter(|queue| queue.is_live(now));
         Seen::new(
             kept.map(|kept| {
-                let number = self.numbers.get(name).map_or(0, |numbered| numbered.last);
-                kept.record(now).with_fence(number)
+                let fence = self.fences.get(name).map_or(0, |kept| kept.last);
+                kept.record(now).with_fence(fence)
             }),
             noted.map(|noted| noted.text.as_bytes()),
             Some(queue.map_or(0, |queue| queue.len() as u64)),
@@ -246,9 +246,8 @@ impl Records {
             let Ticket { waiter, secret, sent, .. } = place.ticket;
             let proposal = place.proposal.map(|wanted| wanted.at_least(next));
             // There is no fence for this waiter: it is passed over.
-            let Ok(number) = self.give_number(name, proposal, now) else { continue };
-            let word =
-                Word { node, inbox, grant: Grant { waiter, secret, sent, others, fence: number } };
+            let Ok(fence) = self.give_fence(name, proposal, now) else { continue };
+            let word = Word { node, inbox, grant: Grant { waiter, secret, sent, others, fence } };
             // The client that passes it on may have read the clock before the new holder did: the record
             // must last as long as the holder believes.
             self.store(name, &token, now, now.max(place.sent).after(place.ttl));
@@ -261,34 +260,34 @@ impl Records {
 
     /// Reserves the fences of a new holder, and returns the last of them; or the last that was given out, if
     /// there is none above it.
-    fn give_number(
+    fn give_fence(
         &mut self,
         name: &[u8],
         proposal: Option<Proposal>,
         now: Moment,
     ) -> Result<u64, u64> {
-        let number = self.next_number(name, proposal)?;
-        Ok(self.raise_number(name, number, now))
+        let fence = self.next_fence(name, proposal)?;
+        Ok(self.raise_fence(name, fence, now))
     }
 
     /// The last fence of a new holder, which no other has yet.
-    fn next_number(&self, name: &[u8], proposal: Option<Proposal>) -> Result<u64, u64> {
-        let last = self.numbers.get(name).map_or(0, |numbered| numbered.last);
+    fn next_fence(&self, name: &[u8], proposal: Option<Proposal>) -> Result<u64, u64> {
+        let last = self.fences.get(name).map_or(0, |kept| kept.last);
         proposal.map_or(Ok(0), |it| it.after(last).ok_or_else(|| last.max(it.last())))
     }
 
-    /// Raises the fence to `number` at least, and returns it.
-    fn raise_number(&mut self, name: &[u8], number: u64, now: Moment) -> u64 {
-        match self.numbers.get_mut(name) {
-            Some(numbered) => {
-                numbered.last = numbered.last.max(number);
-                numbered.used = now;
-                numbered.last
+    /// Raises the last fence to `fence` at least, and returns it.
+    fn raise_fence(&mut self, name: &[u8], fence: u64, now: Moment) -> u64 {
+        match self.fences.get_mut(name) {
+            Some(kept) => {
+                kept.last = kept.last.max(fence);
+                kept.used = now;
+                kept.last
             }
-            None if number == 0 => 0,
+            None if fence == 0 => 0,
             None => {
-                self.numbers.insert(name.to_vec(), Numbered { last: number, used: now });
-                number
+                self.fences.insert(name.to_vec(), KeptFence { last: fence, used: now });
+                fence
             }
         }
     }
@@ -306,21 +305,21 @@ impl Records {
     }
 
     fn sweep(&mut self, now: Moment) {
-        if self.len() + self.numbers.len() < self.sweep_at.max(FIRST_SWEEP) {
+        if self.len() + self.fences.len() < self.sweep_at.max(FIRST_SWEEP) {
             return;
         }
         self.by_name.retain(|_, kept| kept.expires > now);
         self.queues.retain(|_, queue| queue.is_live(now));
         self.notes.retain(|_, noted| noted.expires > now);
-        self.numbers.retain(|_, numbered| numbered.used.after(NUMBERS_KEPT) > now);
+        self.fences.retain(|_, kept| kept.used.after(FENCES_KEPT) > now);
         self.listeners.retain(|_, listener| listener.inbox.strong_count() > 0);
         // Twice what is left, so that each insertion pays for a constant share of the sweeping.
-        self.sweep_at = 2 * (self.len() + self.numbers.len());
+        self.sweep_at = 2 * (self.len() + self.fences.len());
     }
 }
 
-fn used_up(number: u64, wall_us: u64) -> Answer {
-    Answer::Failed(Failure::fence(number, wall_us))
+fn used_up(fence: u64, wall_us: u64) -> Answer {
+    Answer::Failed(Failure::fence(fence, wall_us))
 }
 
 impl Kept {
@@ -384,9 +383,15 @@ mod tests {
             let mut records = Records::default();
             let listener = Listener { node: 0, inbox: Arc::downgrade(&inbox) as Weak<dyn Inbox> };
             records.listeners.insert(client, listener);
-            let (secret, number) = (Secret::random(&runtime), TicketNumber::New(1));
-            let ticket =
-                Ticket { client, waiter: 1, secret, number, sent: second(0), keep: Duration::MAX };
+            let (secret, ticket_no) = (Secret::random(&runtime), TicketNumber::New(1));
+            let ticket = Ticket {
+                client,
+                waiter: 1,
+                secret,
+                ticket_no,
+                sent: second(0),
+                keep: Duration::MAX,
+            };
             Self { records, name: Name::new("n").unwrap(), ticket, inbox: Some(inbox) }
         }
 
@@ -479,14 +484,14 @@ mod tests {
     #[tokio::test]
     async fn what_nobody_comes_back_for_is_swept_out() {
         let ([first, next], mut node) = (tokens(), Node::new());
-        for number in 0..FIRST_SWEEP {
-            node.name = Name::new(format!("abandoned/{number}")).unwrap();
+        for index in 0..FIRST_SWEEP {
+            node.name = Name::new(format!("abandoned/{index}")).unwrap();
             node.wait(second(1), &first);
             node.wait(second(1), &next);
         }
         assert_eq!(node.records.by_name.len() + node.records.queues.len(), 2 * FIRST_SWEEP);
-        for number in 0..4 * FIRST_SWEEP {
-            node.name = Name::new(format!("later/{number}")).unwrap();
+        for index in 0..4 * FIRST_SWEEP {
+            node.name = Name::new(format!("later/{index}")).unwrap();
             assert!(matches!(
                 node.wait(second(100), &first),
                 Answer::Done | Answer::Granted { .. }

@@ -482,13 +482,13 @@ mod tests {
     }
 
     fn call(executor: &Executor, token: Token, waiter: Option<u64>) -> Call {
-        let (secret, number) = (Secret::random(&*executor.runtime), TicketNumber::New(1));
+        let (secret, ticket_no) = (Secret::random(&*executor.runtime), TicketNumber::New(1));
         let sent = executor.runtime.now();
         let ticket = waiter.map(|waiter| Ticket {
             client: executor.client,
             waiter,
             secret,
-            number,
+            ticket_no,
             sent,
             keep: Duration::MAX,
         });

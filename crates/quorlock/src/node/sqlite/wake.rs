@@ -111,10 +111,10 @@ impl GrantSocket {
     /// The ids of waiters that a message has come for, until there is none left.
     pub(super) fn messages(&self) -> impl Iterator<Item = u64> {
         std::iter::from_fn(|| {
-            let mut number = [0; 8];
+            let mut bytes = [0; 8];
             loop {
-                match self.socket.recv(&mut number) {
-                    Ok(_) => return Some(u64::from_le_bytes(number)),
+                match self.socket.recv(&mut bytes) {
+                    Ok(_) => return Some(u64::from_le_bytes(bytes)),
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(_) => return None,
                 }
@@ -345,10 +345,10 @@ mod tests {
         let (_directory, file) = place();
         let mut sockets = SocketDir::beside(&file);
         let _living: Vec<_> =
-            (0..100).map(|number| grant_socket(&mut sockets, number << 56, &file)).collect();
+            (0..100).map(|id| grant_socket(&mut sockets, id << 56, &file)).collect();
         let directory = open(&sockets.path).unwrap();
-        for number in 1_000..1_200 {
-            drop(UnixDatagram::bind(path(&directory, &ClientId(number).to_string())).unwrap());
+        for id in 1_000..1_200 {
+            drop(UnixDatagram::bind(path(&directory, &ClientId(id).to_string())).unwrap());
         }
         let count = || fs::read_dir(&sockets.path).unwrap().count();
         let mut random = 1_u64;

@@ -122,8 +122,8 @@ fn wall_us() -> u64 {
     u64::try_from(wall.expect("after 1970").as_micros()).expect("before 2555")
 }
 
-/// All that can be guessed of a message is in these: the number of a waiter counts up from one, times and
-/// numbers follow the clock.
+/// All that can be guessed of a message is in these: the id of a waiter counts up from one, times and
+/// fences follow the clock.
 #[test]
 async fn whoever_may_only_publish_makes_nobody_enter() {
     for dialect in DIALECTS {
@@ -134,9 +134,9 @@ async fn whoever_may_only_publish_makes_nobody_enter() {
             let mut tickets = secrets.map(|secret| format!("{waiter:016x}{secret}")).to_vec();
             tickets.extend([waiter.to_string(), format!("{waiter:016x}")]);
             for ticket in tickets {
-                for number in [1, wall_us(), wall_us() + 1_000_000] {
+                for fence in [1, wall_us(), wall_us() + 1_000_000] {
                     let sent = TokioRuntime::current().now().as_nanos();
-                    scene.publish(format!("{ticket} {sent} 0 {number}").as_bytes()).await;
+                    scene.publish(format!("{ticket} {sent} 0 {fence}").as_bytes()).await;
                 }
             }
         }
@@ -196,7 +196,7 @@ fn eavesdrop(server: &RedisServer) -> Client<UnixStream> {
 }
 
 /// A server passes the lock on alone, and what it says is repeated to the waiter in the name of all: of that
-/// very server, of the others, and with another number.
+/// very server, of the others, and with another fence.
 #[test]
 async fn a_message_that_was_overheard_counts_for_its_own_server_and_once() {
     for dialect in DIALECTS {
@@ -211,8 +211,8 @@ async fn a_message_that_was_overheard_counts_for_its_own_server_and_once() {
         let Reply::Array(parts) = heard.expect("a message") else { panic!("no message") };
         let message = text(parts.into_iter().next_back().expect("its text"));
         let mut fields: Vec<_> = message.split(' ').map(str::to_owned).collect();
-        let number = fields.last_mut().expect("a number");
-        *number = (number.parse::<u64>().expect("a number") + 1).to_string();
+        let fence = fields.last_mut().expect("a number");
+        *fence = (fence.parse::<u64>().expect("a number") + 1).to_string();
         scene.publish(message.as_bytes()).await;
         scene.publish(fields.join(" ").as_bytes()).await;
         scene.ends_well().await;

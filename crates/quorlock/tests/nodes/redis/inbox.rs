@@ -197,14 +197,14 @@ async fn ten_thousand_waits_leave_nothing_behind() {
     const NAMES: usize = 10_000;
     let server = RedisServer::start();
     let (holder, other) = (locker([server.url()]).await, locker([server.url()]).await);
-    let name = |number: usize| format!("crowd/{number}");
+    let name = |index: usize| format!("crowd/{index}");
     let mut guards = Vec::new();
-    for number in 0..NAMES {
-        guards.push(holder.lock(name(number)).await.expect("free"));
+    for index in 0..NAMES {
+        guards.push(holder.lock(name(index)).await.expect("free"));
     }
     let waiters: Vec<_> =
-        (0..NAMES).map(|number| tokio::spawn(other.lock(name(number)).into_future())).collect();
-    // The record, the number, the queue and the waiters of each.
+        (0..NAMES).map(|index| tokio::spawn(other.lock(name(index)).into_future())).collect();
+    // The record, the fence, the queue and the waiters of each.
     let all = Reply::Int(i64::try_from(4 * NAMES).expect("small"));
     eventually_async("all queue", async || server.command(&["DBSIZE"]) == all).await;
     // One half goes away, the other half gets what it wants.
@@ -212,10 +212,10 @@ async fn ten_thousand_waits_leave_nothing_behind() {
         waiter.abort();
     }
     drop(guards);
-    for (number, waiter) in waiters.into_iter().enumerate() {
+    for (index, waiter) in waiters.into_iter().enumerate() {
         match waiter.await {
             Ok(guard) => drop(guard.expect("passed on")),
-            Err(aborted) => assert!(aborted.is_cancelled() && number >= NAMES / 2),
+            Err(aborted) => assert!(aborted.is_cancelled() && index >= NAMES / 2),
         }
     }
     eventually_async("nothing is left", async || is_empty(&server)).await;

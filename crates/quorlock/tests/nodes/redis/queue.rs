@@ -148,14 +148,14 @@ async fn word_that_got_lost_with_a_connection_is_found_by_asking_again() {
             (client(&server.url(), dialect).await, client(&proxy.url(), dialect).await);
         let (first, second) = (holder.waiter("lost", 1), client.waiter("lost", 1));
         assert!(first.wait(New(1), LONG).is_done().await);
-        let number = second.wait(New(1), LONG).queued().await.ticket_no;
+        let ticket_no = second.wait(New(1), LONG).queued().await.ticket_no;
         proxy.lose_replies(true);
         assert!(first.release().await);
         eventually("the word is lost", async || proxy.lost() > 0).await;
         proxy.lose_replies(false);
         proxy.cut();
         eventually("told", async || client.interruptions() == 2).await;
-        assert!(second.wait(Agreed(number), LONG).is_done().await);
+        assert!(second.wait(Agreed(ticket_no), LONG).is_done().await);
         assert_eq!(client.words().await, []);
         assert!(second.release().await);
         assert_eq!(server.kept(), 0);
@@ -178,7 +178,7 @@ async fn word_that_comes_right_behind_the_greeting_is_heard() {
     // Nothing more is said until the client asks for something.
     eventually("heard", async || client.heard() == [word(7, 8)]).await;
     assert_eq!(client.words().await, [word(9, 1_011)]);
-    assert_eq!(client.numbers(), [5, 6]);
+    assert_eq!(client.fences(), [5, 6]);
 }
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";

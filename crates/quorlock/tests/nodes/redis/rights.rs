@@ -63,7 +63,7 @@ async fn whoever_may_not_listen_asks_again_instead() {
     }
 }
 
-/// Neither the commands of queues, nor their keys. In the redlock dialect the number lies in a key of
+/// Neither the commands of queues, nor their keys. In the redlock dialect the fence lies in a key of
 /// its own: who has no right to that locks without.
 #[test]
 async fn whoever_has_no_rights_to_queues_locks_and_releases_all_the_same() {
@@ -77,7 +77,7 @@ async fn whoever_has_no_rights_to_queues_locks_and_releases_all_the_same() {
     locks_and_releases(&server, &url, Dialect::Strict, &owner("plain")).await;
     let server = RedisServer::start();
     let url = url_with_keys(&server, &["~plain"]);
-    let unnumbered = owner("plain").without_number();
+    let unnumbered = owner("plain").without_fence();
     locks_and_releases(&server, &url, Dialect::Redlock, &unnumbered).await;
 }
 
@@ -92,10 +92,10 @@ async fn locks_and_releases(server: &RedisServer, url: &str, dialect: Dialect, p
     // Not even from what others have queued up for: they find it free when they ask again.
     assert!(plain.acquire(limited.node(), LONG).is_done().await);
     let waiter = other.waiter("plain", 1);
-    let number = waiter.wait(New(1), LONG).queued().await.ticket_no;
+    let ticket_no = waiter.wait(New(1), LONG).queued().await.ticket_no;
     assert!(plain.release(limited.node()).is_done().await);
     assert!(!is_held(server, "plain"));
-    assert!(waiter.wait(Agreed(number), LONG).is_done().await);
+    assert!(waiter.wait(Agreed(ticket_no), LONG).is_done().await);
 
     let (kind, why) = failure(&limited.waiter("plain", 1)).await;
     assert_eq!(kind, FailureKind::Unfit, "{why}");
@@ -106,19 +106,19 @@ async fn locks_and_releases(server: &RedisServer, url: &str, dialect: Dialect, p
 
 /// Nor does anybody else find the lock taken for it.
 #[test]
-async fn whoever_has_no_right_to_numbers_is_told_so_and_leaves_nothing_behind() {
+async fn a_user_without_rights_to_fences_is_told_so_and_leaves_nothing_behind() {
     let server = RedisServer::start();
     let url = url_with_keys(&server, &["~plain"]);
     let limited = client(&url, Dialect::Redlock).await;
     let Answer::Failed(why) = owner("plain").acquire(limited.node(), LONG).answer().await else {
-        panic!("a number without the right to it");
+        panic!("a fence without the right to it");
     };
     assert_eq!(why.kind(), FailureKind::Unfit, "{why}");
     assert!(why.to_string().contains("~NAME*"), "{why}");
     assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
 
     let locker = patient().nodes([&url]).connect().await.expect("a locker");
-    let text = locker.try_lock("plain").await.expect_err("no number").to_string();
+    let text = locker.try_lock("plain").await.expect_err("no fence").to_string();
     assert!(text.contains("give the user these rights") && text.contains("~NAME*"), "{text}");
     assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
     let locker = patient().nodes([&url]).fences(false).connect().await.expect("a locker");

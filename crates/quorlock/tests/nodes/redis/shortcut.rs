@@ -21,12 +21,12 @@ fn releases(server: &RedisServer) -> (u64, u64) {
 async fn a_release_that_nobody_waits_for_is_one_command() {
     let server = valkey();
     let client = client(&server.url(), Redlock).await;
-    for number in 0..3 {
-        let plain = owner("plain").without_number();
+    for index in 0..3 {
+        let plain = owner("plain").without_fence();
         assert!(plain.acquire(client.node(), LONG).is_done().await);
         assert!(plain.release(client.node()).is_done().await);
         assert!(!exists(&server, "plain"));
-        assert_eq!(releases(&server), (number + 1, 0));
+        assert_eq!(releases(&server), (index + 1, 0));
     }
 }
 
@@ -49,7 +49,7 @@ async fn whoever_waits_is_told_and_the_next_releases_are_scripts_at_once() {
     assert_eq!(releases(&server), (before.0, before.1 + 1), "its ticket has to go as well");
     assert_eq!(server.kept(), 0);
 
-    let next = owner("next").without_number();
+    let next = owner("next").without_fence();
     assert!(next.acquire(one.node(), LONG).is_done().await);
     let before = releases(&server);
     assert!(next.release(one.node()).is_done().await);
@@ -121,7 +121,7 @@ async fn what_is_no_lock_is_told_as_ever() {
         Answer::Failed(why) => assert_eq!(why.kind(), FailureKind::WrongType),
         other => panic!("{other:?}"),
     }
-    let plain = owner("plain").without_number();
+    let plain = owner("plain").without_fence();
     assert!(plain.acquire(client.node(), LONG).is_done().await);
     let before = releases(&server);
     assert!(plain.release(client.node()).is_done().await);

@@ -56,7 +56,7 @@ async fn whoever_waits_is_told() {
 async fn no_word_gets_lost_in_a_crowd() {
     let place = Place::new();
     let (here, there) = (place.locker().await, place.locker().await);
-    let names = || (0..2_000).map(|number| format!("crowd/{number}"));
+    let names = || (0..2_000).map(|index| format!("crowd/{index}"));
     let mut guards = Vec::new();
     for name in names() {
         guards.push(here.lock(name).await.unwrap());
@@ -117,9 +117,9 @@ async fn whoever_cannot_be_told_is_not_promised_anything_and_polls() {
 async fn sockets_of_the_dead_go_when_the_file_is_opened() {
     let place = Place::new();
     place.locker().await;
-    for number in 0..100 {
+    for index in 0..100 {
         // Closed without being removed, as after a kill.
-        drop(UnixDatagram::bind(place.sockets().join(format!("{number:016x}"))).unwrap());
+        drop(UnixDatagram::bind(place.sockets().join(format!("{index:016x}"))).unwrap());
     }
     eventually_async("they are gone", async || {
         place.locker().await;
