@@ -20,8 +20,8 @@ impl Outcome {
         let mut lines: Vec<_> =
             self.plan.faults.iter().map(|fault| format!("fault  {fault}")).collect();
         let end = first.at + 1_000_000;
-        let told = |entry: &&Entry| entry.at + BEFORE > first.at && entry.at <= end;
-        let tail: Vec<_> = self.trace.entries().iter().filter(told).collect();
+        let shown = |entry: &&Entry| entry.at + BEFORE > first.at && entry.at <= end;
+        let tail: Vec<_> = self.trace.entries().iter().filter(shown).collect();
         let worth = tail.iter().filter_map(|entry| {
             let text = said(&entry.what)?;
             Some(format!("{}  {text}", Time(entry.at)))
@@ -72,7 +72,7 @@ fn said(what: &What) -> Option<String> {
             )
         }
         What::Until { window, until } => format!("window {window} lasts until {}", Time(*until)),
-        What::Told { window } => format!("window {window}: its holder is told of the loss"),
+        What::LossSignal { window } => format!("window {window}: its holder is told of the loss"),
         What::Closed { window } => format!("window {window}: its holder lets go"),
         What::Written(Written { window, accepted, stale, .. }) => {
             let stale = if *stale { ", too late" } else { "" };

@@ -112,7 +112,7 @@ pub enum What {
         until: u64,
     },
     /// Its holder was notified of the loss.
-    Told {
+    LossSignal {
         /// Which window.
         window: u32,
     },
@@ -215,7 +215,7 @@ pub enum Reply {
     /// The node does not vote: its clock and the client's are too far apart, or it may have forgotten.
     NoVote,
     /// Something was told.
-    Told,
+    Shown,
 }
 
 /// A client learns that it holds a lock.

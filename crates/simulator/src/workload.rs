@@ -316,7 +316,7 @@ impl Client {
         let (lost, client) = (guard.lost(), self.clone());
         self.runtime.spawn(Box::pin(async move {
             if lost.await != Loss::Released {
-                client.world.note_by(client.process, What::Told { window });
+                client.world.note_by(client.process, What::LossSignal { window });
             }
         }));
     }

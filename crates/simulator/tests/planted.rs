@@ -262,8 +262,9 @@ fn a_rolling_restart_that_ends_a_lock_is_caught() {
         };
         let kept = outcome(None);
         assert_eq!(kept.violations, [], "seed {seed}");
-        let told = kept.trace.entries().iter().any(|entry| matches!(entry.what, What::Told { .. }));
-        assert!(!told, "seed {seed}: somebody has lost the lock");
+        let lost =
+            kept.trace.entries().iter().any(|entry| matches!(entry.what, What::LossSignal { .. }));
+        assert!(!lost, "seed {seed}: somebody has lost the lock");
         let found = outcome(Some(Planted::NeverWinsBack)).violations;
         assert!(found.iter().any(|it| it.invariant == Invariant::NeedlessLoss), "{found:?}");
     }

@@ -33,8 +33,8 @@ fn a_node_that_did_not_vote_when_a_lock_was_taken_is_won_back_with_the_first_ext
         let setup = Setup { nodes, clients, script, ..Setup::new(seed, Dialect::Strict) };
         let outcome = run_plan(&setup, plan.clone());
         assert_eq!(outcome.violations, [], "seed {seed}");
-        let told = |what: &What| matches!(what, What::Told { .. });
-        let lost = outcome.trace.entries().iter().any(|entry| told(&entry.what));
+        let is_loss = |what: &What| matches!(what, What::LossSignal { .. });
+        let lost = outcome.trace.entries().iter().any(|entry| is_loss(&entry.what));
         assert!(!lost, "seed {seed}: the holder has lost its lock");
         assert_eq!(outcome.acquisitions, 3, "seed {seed}");
     }

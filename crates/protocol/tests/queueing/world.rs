@@ -458,7 +458,7 @@ impl World {
                 self.answered(id, answer);
             }
             Some(Message::Forgot(id)) => self.set_out_again(id),
-            Some(Message::Word(word)) => self.told(client, node, word),
+            Some(Message::Word(word)) => self.notified(client, node, word),
         }
     }
 
@@ -731,7 +731,7 @@ impl World {
         }
     }
 
-    fn told(&mut self, client: usize, node: usize, word: Word) {
+    fn notified(&mut self, client: usize, node: usize, word: Word) {
         let (now, mistake, enough) = (self.local(client), self.mistake, self.quorum.enough());
         if self.clients[client].token != word.token {
             return;

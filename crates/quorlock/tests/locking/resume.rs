@@ -28,8 +28,8 @@ async fn a_kept_lock_is_neither_extended_nor_released_and_ends_with_its_time() {
     let token = guard.into_token().expect("held");
     assert_eq!(format!("{token:?}"), "TokenText(secret)");
     assert!(token.as_str().starts_with("ql:"));
-    let told = tokio::time::timeout(TTL / 2, lost).await.expect("whoever watches is told");
-    assert_eq!(told, Loss::Released);
+    let loss = tokio::time::timeout(TTL / 2, lost).await.expect("the watcher is told");
+    assert_eq!(loss, Loss::Released);
     locker.shutdown().await;
     drop(locker);
     world.time.pass(TTL - Duration::from_secs(1)).await;
@@ -208,8 +208,8 @@ async fn everybody_has_a_note_of_its_own() {
     assert!(
         refused.to_string().contains("x is taken by #") && refused.to_string().contains(" (Anna)")
     );
-    let Error::Taken { note: Some(told), .. } = refused else { panic!("{refused}") };
-    assert!(told.text == "Anna" && told.since.is_some());
+    let Error::Taken { note: Some(found), .. } = refused else { panic!("{refused}") };
+    assert!(found.text == "Anna" && found.since.is_some());
     anna.release().await.expect("released");
     let bert = bert.await.expect("no panic").expect("his turn");
     assert_eq!(note().await.as_deref(), Some("Bert"));

@@ -240,10 +240,10 @@ async fn the_last_of_a_lease_and_of_the_time_without_votes_is_told() {
     let server = &world.servers[0];
     let node = world.node(&server.url()).await;
     server.clock().rate(0.0);
-    for (left_us, told_ms) in [(1_500, Some(2)), (1_000, Some(1)), (1, Some(1)), (0, None)] {
+    for (left_us, shown_ms) in [(1_500, Some(2)), (1_000, Some(1)), (1, Some(1)), (0, None)] {
         mark_from(server, &format!("{:016}", server_us(server) + left_us));
-        let told = owner(NAME).looked(&node).await.quarantine;
-        assert_eq!(told, told_ms.map(Duration::from_millis), "{left_us} us");
+        let quarantine = owner(NAME).looked(&node).await.quarantine;
+        assert_eq!(quarantine, shown_ms.map(Duration::from_millis), "{left_us} us");
         let end = server_us(server) + left_us;
         let (seconds, micros) = (end / 1_000_000, end % 1_000_000);
         server.command(&[
@@ -252,7 +252,7 @@ async fn the_last_of_a_lease_and_of_the_time_without_votes_is_told() {
             &format!("quorlock 0000000000000001 t {seconds} {micros} 0"),
         ]);
         let record = owner(NAME).seen(&node).await;
-        assert_eq!(record.and_then(|it| it.remaining), told_ms.map(Duration::from_millis));
+        assert_eq!(record.and_then(|it| it.remaining), shown_ms.map(Duration::from_millis));
     }
 }
 

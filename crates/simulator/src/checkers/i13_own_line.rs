@@ -41,7 +41,7 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
     let windows = windows(trace);
     let lost = windows.iter().filter(|it| it.opened.renewed && crowded(it.opened.name));
     let lost = lost.filter_map(|window| {
-        let ended = [window.told, window.over].into_iter().flatten().min()?;
+        let ended = [window.loss_signal, window.over].into_iter().flatten().min()?;
         let released = window.closed.is_some_and(|closed| closed <= ended);
         (!released).then_some((window.opened.process, window.opened.name, ended))
     });
@@ -173,7 +173,7 @@ mod tests {
                     verb: VerbKind::Acquire,
                     name: 1_000,
                     token: 7,
-                    reply: Reply::Told,
+                    reply: Reply::Shown,
                     clock: WALL_START + (ms + 1) * MS,
                     before: kept,
                     after: kept,
@@ -227,11 +227,15 @@ mod tests {
         let (until, heeds, renewed) = (1_800 * MS, true, true);
         let opened = Opened { window, process, name, holding, until, fence, heeds, renewed };
         let opened = Entry { at: 300 * MS, what: What::Opened(opened) };
-        let told = Entry { at: 1_700 * MS, what: What::Told { window } };
+        let loss_signal = Entry { at: 1_700 * MS, what: What::LossSignal { window } };
         let closed = Entry { at: 1_600 * MS, what: What::Closed { window } };
-        assert_eq!(found(asked(0, 0), &[opened, told]), 1);
-        assert_eq!(found(asked(2, 650), &[opened, told]), 1, "they answer again for long enough");
-        assert_eq!(found(asked(2, 750), &[opened, told]), 0, "they were silent for long");
-        assert_eq!(found(asked(0, 0), &[opened, closed, told]), 0, "it was given back");
+        assert_eq!(found(asked(0, 0), &[opened, loss_signal]), 1);
+        assert_eq!(
+            found(asked(2, 650), &[opened, loss_signal]),
+            1,
+            "they answer again for long enough"
+        );
+        assert_eq!(found(asked(2, 750), &[opened, loss_signal]), 0, "they were silent for long");
+        assert_eq!(found(asked(0, 0), &[opened, closed, loss_signal]), 0, "it was given back");
     }
 }

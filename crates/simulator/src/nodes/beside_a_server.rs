@@ -493,8 +493,8 @@ impl Pair {
         let context = format!("step {step}, {asked:?}: {real:?} and {:?}", did.served);
         assert!(same(&real, &did.served), "{context}");
         for (_, expected) in did.said {
-            let told = tokio::time::timeout(Duration::from_secs(10), self.grants.recv()).await;
-            assert_eq!(told.ok().flatten(), Some(expected), "{context}");
+            let received = tokio::time::timeout(Duration::from_secs(10), self.grants.recv()).await;
+            assert_eq!(received.ok().flatten(), Some(expected), "{context}");
         }
         assert!(self.grants.try_recv().is_err(), "more word than expected; {context}");
         if let Some(short) = short {

@@ -315,7 +315,7 @@ pub(crate) fn reply(served: &Served) -> Reply {
     match served {
         Served::Answer(Answer::Done | Answer::LeftToOthers | Answer::Granted { .. }) => Reply::Done,
         Served::Answer(Answer::Refused | Answer::Queued(_)) => Reply::Refused,
-        Served::Answer(Answer::Seen(_) | Answer::Listed(_) | Answer::Marker(_)) => Reply::Told,
+        Served::Answer(Answer::Seen(_) | Answer::Listed(_) | Answer::Marker(_)) => Reply::Shown,
         Served::Answer(Answer::Failed(_))
         | Served::NoVote(_)
         | Served::Clock(_)

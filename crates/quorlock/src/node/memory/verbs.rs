@@ -165,8 +165,8 @@ impl Records {
             },
         };
         let listener = self.listeners.get(&client);
-        let told = listener.is_some_and(|listener| listener.inbox.strong_count() > 0);
-        (Answer::Queued(Box::new(Queued { ticket_no, record, will_notify: told })), word)
+        let will_notify = listener.is_some_and(|listener| listener.inbox.strong_count() > 0);
+        (Answer::Queued(Box::new(Queued { ticket_no, record, will_notify })), word)
     }
 
     fn release(
@@ -442,10 +442,10 @@ mod tests {
     async fn whoever_does_not_listen_is_not_told() {
         let ([first, next], mut node) = (tokens(), Node::new());
         assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
-        let told = |answer| matches!(answer, Answer::Queued(queued) if queued.will_notify);
-        assert!(told(node.wait(second(1), &next)));
+        let will_notify = |answer| matches!(answer, Answer::Queued(queued) if queued.will_notify);
+        assert!(will_notify(node.wait(second(1), &next)));
         node.inbox = None;
-        assert!(!told(node.wait(second(1), &next)));
+        assert!(!will_notify(node.wait(second(1), &next)));
     }
 
     #[tokio::test]

@@ -266,8 +266,9 @@ impl Open {
             mark: &file.mark,
         };
         look(grant_socket.as_ref(), tickets, &verbs, &mut outcome.grants)?;
-        let told = &mut |verbs: &mut Verbs<'_>| can_be_told(grant_socket, file, executor, verbs);
-        let mut queue = Queue { tickets, told, messages };
+        let will_notify =
+            &mut |verbs: &mut Verbs<'_>| can_be_notified(grant_socket, file, executor, verbs);
+        let mut queue = Queue { tickets, will_notify, messages };
         for (name, token) in unheard.drain(..) {
             queue.take_back(&mut verbs, &name, &token)?;
         }
@@ -349,7 +350,7 @@ fn look(
 }
 
 /// Makes sure that others can call this client, as they will have to.
-fn can_be_told(
+fn can_be_notified(
     grant_socket: &mut Option<GrantSocket>,
     file: &OpenFile,
     executor: &Arc<Executor>,

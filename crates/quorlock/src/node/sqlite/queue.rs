@@ -69,7 +69,7 @@ pub(super) struct GrantMessage {
 pub(super) struct Queue<'a> {
     pub(super) tickets: &'a mut Tickets,
     /// Whether grant messages to this client will come. It is found out when it is needed.
-    pub(super) told: &'a mut dyn FnMut(&mut Verbs<'_>) -> bool,
+    pub(super) will_notify: &'a mut dyn FnMut(&mut Verbs<'_>) -> bool,
     pub(super) messages: &'a mut Vec<GrantMessage>,
 }
 
@@ -159,8 +159,8 @@ impl Queue<'_> {
                 fence => Ok(granted(fence)),
             };
         }
-        let told = ticket.client == verbs.me && (self.told)(verbs);
-        Ok(Answer::Queued(Box::new(Queued { ticket_no, record, will_notify: told })))
+        let will_notify = ticket.client == verbs.me && (self.will_notify)(verbs);
+        Ok(Answer::Queued(Box::new(Queued { ticket_no, record, will_notify })))
     }
 
     /// Takes or keeps a place, and returns its ticket number.
