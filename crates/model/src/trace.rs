@@ -73,7 +73,7 @@ impl Display for Action {
                 write!(f, "node {node} refuses {}, as its clock is far ahead", NAMES[client])
             }
             Self::ReleaseOld { node, heard, .. } => {
-                let lost = if heard { "" } else { ", and word of a grant is lost" };
+                let lost = if heard { "" } else { ", and the grant message is lost" };
                 write!(f, "node {node} serves a release of an earlier round{lost}")
             }
             Self::Suffer(node, Fault::Emptied) => write!(f, "node {node} forgets everything"),

@@ -46,23 +46,23 @@ fn at(ms: u64) -> Moment {
     SENT.after(Duration::from_millis(ms))
 }
 
-/// The word that counts for each node after the given ballots.
-fn words(nodes: usize, ballots: &[Ballot]) -> Vec<Option<Vote>> {
-    let mut words = vec![None; nodes];
+/// The vote that counts for each node after the given ballots.
+fn cast(nodes: usize, ballots: &[Ballot]) -> Vec<Option<Vote>> {
+    let mut cast = vec![None; nodes];
     for &(node, vote, _) in ballots.iter().filter(|ballot| ballot.0 < nodes) {
-        if matches!(words[node], None | Some(Vote::Silent)) {
-            words[node] = Some(vote);
+        if matches!(cast[node], None | Some(Vote::Silent)) {
+            cast[node] = Some(vote);
         }
     }
-    words
+    cast
 }
 
-fn count(words: &[Option<Vote>], vote: Vote) -> usize {
-    words.iter().filter(|word| **word == Some(vote)).count()
+fn count(cast: &[Option<Vote>], vote: Vote) -> usize {
+    cast.iter().filter(|vote_cast| **vote_cast == Some(vote)).count()
 }
 
-fn others(words: &[Option<Vote>]) -> usize {
-    words.iter().flatten().filter(|vote| **vote != Vote::Yes).count()
+fn others(cast: &[Option<Vote>]) -> usize {
+    cast.iter().flatten().filter(|vote| **vote != Vote::Yes).count()
 }
 
 proptest! {
@@ -81,8 +81,8 @@ proptest! {
         let mut decided = None;
         for (index, &(node, vote, at_ms)) in ballots.iter().enumerate() {
             let outcome = round.vote(node, vote, || at(at_ms));
-            let words = words(nodes, &ballots[..=index]);
-            let yes = count(&words, Vote::Yes);
+            let cast = cast(nodes, &ballots[..=index]);
+            let yes = count(&cast, Vote::Yes);
             if decided.is_some() {
                 prop_assert_eq!(outcome, None, "decided twice");
                 continue;
@@ -98,24 +98,24 @@ proptest! {
                 }
                 Some(AcquireOutcome::Lost(defeat)) => {
                     prop_assert!(yes < quorum.enough());
-                    prop_assert!(others(&words) > nodes - quorum.enough());
+                    prop_assert!(others(&cast) > nodes - quorum.enough());
                     prop_assert_eq!(
                         defeat == Defeat::Taken,
-                        count(&words, Vote::No) >= quorum.enough()
+                        count(&cast, Vote::No) >= quorum.enough()
                     );
                 }
                 None => {
                     prop_assert!(yes < quorum.enough(), "won and not said");
-                    prop_assert!(others(&words) <= nodes - quorum.enough(), "lost and not said");
+                    prop_assert!(others(&cast) <= nodes - quorum.enough(), "lost and not said");
                 }
             }
             decided = outcome;
         }
         prop_assert_eq!(round.outcome(), decided);
         // Whatever was decided, the tally knows every node that may hold a record of ours.
-        let words = words(nodes, &ballots);
-        for (node, word) in words.iter().enumerate() {
-            let cannot = matches!(word, Some(Vote::No | Vote::Apart | Vote::NotSent));
+        let cast = cast(nodes, &ballots);
+        for (node, vote) in cast.iter().enumerate() {
+            let cannot = matches!(vote, Some(Vote::No | Vote::Apart | Vote::NotSent));
             prop_assert_eq!(round.tally().may_have_run().contains(node), !cannot);
         }
     }
@@ -154,11 +154,11 @@ proptest! {
         let mut last = None;
         for (index, &(node, vote, at_ms)) in ballots.iter().enumerate() {
             let now = at(at_ms);
-            let words = words(nodes, &ballots[..=index]);
-            let (yes, no) = (count(&words, Vote::Yes), count(&words, Vote::No));
-            let apart = count(&words, Vote::Apart);
+            let cast = cast(nodes, &ballots[..=index]);
+            let (yes, no) = (count(&cast, Vote::Yes), count(&cast, Vote::No));
+            let apart = count(&cast, Vote::Apart);
             let those = |vote: Option<Vote>| {
-                (0..nodes).filter(|node| backing.contains(*node) && words[*node] == vote).count()
+                (0..nodes).filter(|node| backing.contains(*node) && cast[*node] == vote).count()
             };
             let taken_away = those(Some(Vote::No)) > 0;
             let unheard = those(None) > 0;
@@ -180,15 +180,15 @@ proptest! {
                     prop_assert!(apart < quorum.enough());
                     prop_assert!(now < old && !refused);
                     prop_assert!(yes < quorum.enough() || taken_away);
-                    let all_heard = words.iter().all(Option::is_some);
-                    prop_assert!(others(&words) > nodes - quorum.enough() || all_heard);
+                    let all_heard = cast.iter().all(Option::is_some);
+                    prop_assert!(others(&cast) > nodes - quorum.enough() || all_heard);
                 }
                 None => {}
             }
             if last.is_some_and(|last| last != ExtendOutcome::Unknown) {
                 prop_assert_eq!(outcome, None, "a final outcome was changed");
             }
-            if words.iter().all(Option::is_some) {
+            if cast.iter().all(Option::is_some) {
                 prop_assert!(round.outcome().is_some(), "all have spoken and nothing is decided");
             }
             last = round.outcome();
@@ -266,18 +266,18 @@ proptest! {
         let mut decided = None;
         for (index, &(node, vote, _)) in ballots.iter().enumerate() {
             let outcome = round.vote(node, vote);
-            let words = words(nodes, &ballots[..=index]);
+            let cast = cast(nodes, &ballots[..=index]);
             if decided.is_some() {
                 prop_assert_eq!(outcome, None);
                 continue;
             }
-            let yes = count(&words, Vote::Yes);
-            let held_at_most = nodes - count(&words, Vote::No);
+            let yes = count(&cast, Vote::Yes);
+            let held_at_most = nodes - count(&cast, Vote::No);
             let expected = if yes >= quorum.enough() {
                 Some(ReleaseOutcome::Released)
             } else if held_at_most < quorum.enough() {
                 Some(ReleaseOutcome::AlreadyLost)
-            } else if words.iter().all(Option::is_some) {
+            } else if cast.iter().all(Option::is_some) {
                 Some(ReleaseOutcome::Partial)
             } else {
                 None

@@ -56,7 +56,9 @@ fn said(what: &What) -> Option<String> {
             "node {node}: {verb:?} of process {process} for lock {name}, sent {}: {reply:?}",
             Time(*sent)
         ),
-        What::Word { node, process } => format!("node {node} tells process {process} of a grant"),
+        What::GrantMessage { node, process } => {
+            format!("node {node} tells process {process} of a grant")
+        }
         What::Wanted { process, name } => format!("process {process} wants lock {name}"),
         What::Taken { process, name, .. } => {
             format!("process {process} is told that lock {name} is taken")

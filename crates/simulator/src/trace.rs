@@ -71,7 +71,7 @@ pub enum What {
         request: u32,
     },
     /// A grant message leaves a node.
-    Word {
+    GrantMessage {
         /// From this node.
         node: u8,
         /// To this process.

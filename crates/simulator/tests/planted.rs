@@ -68,7 +68,7 @@ fn a_loss_that_is_told_late_is_caught_within_10_seeds() {
 }
 
 #[test]
-fn a_waiter_that_hears_no_word_is_caught_within_10_seeds() {
+fn a_waiter_that_hears_no_grant_message_is_caught_within_10_seeds() {
     is_caught(Planted::MissedPush, redlock(10), &[Invariant::Liveness]);
 }
 

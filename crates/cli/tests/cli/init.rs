@@ -1,4 +1,4 @@
-//! `quorlock init`: nodes are new on somebody's word.
+//! `quorlock init`: nodes are new where an operator says so.
 
 use std::process::Command;
 

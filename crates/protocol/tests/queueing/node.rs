@@ -16,9 +16,9 @@ pub(crate) struct Place {
     pub(crate) sent: u64,
 }
 
-/// Word of a grant, to whom and what.
+/// A grant message, to whom and what.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Word {
+pub(crate) struct GrantMessage {
     pub(crate) client: usize,
     pub(crate) token: Token,
     pub(crate) sent: u64,
@@ -73,14 +73,14 @@ impl Node {
         Self { clock, record: None, queue: BTreeMap::new(), queue_ends: 0 }
     }
 
-    /// `hears` says whether a client listens; what it is told goes to `words`. With `any` a release
+    /// `hears` says whether a client listens; what it is told goes to `messages`. With `any` a release
     /// does not look whose record it is, which is wrong.
     pub(crate) fn answer(
         &mut self,
         at: u64,
         (token, verb): (Token, Verb),
         hears: impl Fn(usize) -> bool,
-        words: &mut Vec<Word>,
+        messages: &mut Vec<GrantMessage>,
         any: bool,
     ) -> Answer {
         let now = self.clock.read(at);
@@ -106,7 +106,7 @@ impl Node {
                 Answer::Refused
             }
             Verb::Release => {
-                while matches!(self.pass_on(now, token, &hears, words), Turn::Mine) {}
+                while matches!(self.pass_on(now, token, &hears, messages), Turn::Mine) {}
                 Answer::Done
             }
             Verb::Wait { place, ticket_no, yielding } => {
@@ -120,7 +120,7 @@ impl Node {
                     return Answer::Queued(ticket_no, Some((record.ends - now, record.token)));
                 }
                 let left = self.record.as_ref().map_or(0, |record| record.ends);
-                match self.pass_on(now, token, &hears, words) {
+                match self.pass_on(now, token, &hears, messages) {
                     Turn::Mine => {
                         self.record = Some(Record { token, ends: ends.max(left) });
                         Answer::Done
@@ -159,7 +159,7 @@ impl Node {
         now: u64,
         me: Token,
         hears: impl Fn(usize) -> bool,
-        words: &mut Vec<Word>,
+        messages: &mut Vec<GrantMessage>,
     ) -> Turn {
         while let Some(((_, token), Place { client, ttl, sent })) = self.queue.pop_first() {
             if token == me {
@@ -167,7 +167,7 @@ impl Node {
             }
             if hears(client) {
                 self.record = Some(Record { token, ends: now + ttl });
-                words.push(Word { client, token, sent });
+                messages.push(GrantMessage { client, token, sent });
                 return Turn::Another;
             }
         }

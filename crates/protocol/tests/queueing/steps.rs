@@ -300,7 +300,7 @@ fn a_minority_is_offered_to_others_once_for_each_look() {
 }
 
 #[test]
-fn word_of_grants_from_before_an_offer_is_void() {
+fn grant_messages_from_before_an_offer_are_void() {
     for answered in [true, false] {
         let mut candidate = Candidate::of(3);
         candidate.ask_all(0);
@@ -345,7 +345,7 @@ fn what_was_asked_at_the_same_moment_as_an_offer_is_told_from_it() {
 }
 
 #[test]
-fn word_that_overtakes_the_answer_before_it_stands() {
+fn a_grant_message_that_overtakes_the_answer_before_it_stands() {
     let mut candidate = Candidate::of(1);
     candidate.ask_all(5);
     candidate.rules.granted(0, at(5), 1);
@@ -404,7 +404,7 @@ fn a_place_is_kept_though_the_record_lasts_for_longer() {
 }
 
 #[test]
-fn where_no_word_is_sent_and_where_nobody_answers_it_asks_again() {
+fn where_no_grant_message_is_sent_and_where_nobody_answers_it_asks_again() {
     let mut candidate = Candidate::of(3);
     candidate.ask_all(0);
     candidate.queued(0, 0);
@@ -418,7 +418,7 @@ fn where_no_word_is_sent_and_where_nobody_answers_it_asks_again() {
         candidate.rules.answered(node);
         candidate.rules.queued(node, at(0), silent);
     }
-    assert_eq!(candidate.step(1), Step::Poll, "one that sends word is not enough");
+    assert_eq!(candidate.step(1), Step::Poll, "one that sends messages is not enough");
     candidate.queued(1, 0);
     assert_eq!(candidate.step(1), Step::Until(at(60)));
     candidate.rules.missed(0);
@@ -510,7 +510,7 @@ fn what_was_given_back_is_not_asked_for_again_before_all_are() {
     assert_eq!(candidate.rules.start_over(), set(&[1, 2, 3, 4]), "all were asked since");
 }
 
-/// Word of a release comes from one node after the other.
+/// Messages of a release come from one node after the other.
 #[test]
 fn what_a_holder_has_let_go_of_is_not_given_back() {
     let mut candidate = Candidate::of(5);

@@ -18,7 +18,7 @@ use quorlock_protocol::{
     QueuePlace, Queueing, Quorum, Step, Terms, Vote,
 };
 
-use crate::node::{Answer, Node, Place, TicketNumber, Token, Verb, Word};
+use crate::node::{Answer, GrantMessage, Node, Place, TicketNumber, Token, Verb};
 use crate::time::{Clock, Dice, ms};
 
 const TTL: u64 = ms(1_000);
@@ -44,9 +44,9 @@ const GONE: u64 = LAST + PATIENCE + ms(6_000);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
     Nothing,
-    /// The lease counts from when word of the grant came.
+    /// The lease counts from when the grant message came.
     FromReceipt,
-    /// Word of grants counts though the record was offered to others since.
+    /// Grant messages count though the record was offered to others since.
     FromBeforeYield,
     /// What a node has kept counts though an offer to it is open.
     OpenOffer,
@@ -124,7 +124,7 @@ enum Message {
     Answer(usize, Answer),
     /// The server has forgotten its scripts, and has not run it.
     Forgot(usize),
-    Word(Word),
+    Grant(GrantMessage),
 }
 
 /// The way between one client and one node.
@@ -426,14 +426,14 @@ impl World {
         if self.now < CALM && matches!(call.verb, Verb::Wait { .. }) && self.dice.in_a_hundred(3) {
             return self.send(client, node, Message::Forgot(id));
         }
-        let mut words = Vec::new();
+        let mut messages = Vec::new();
         let ways = &self.ways;
         let hears = |client: usize| !ways[client][node].deaf;
         let any = self.mistake == Mistake::ReleaseOfAny;
         let asked = (call.token, call.verb);
-        let answer = self.nodes[node].answer(self.now, asked, hears, &mut words, any);
-        for word in words {
-            self.send(word.client, node, Message::Word(word));
+        let answer = self.nodes[node].answer(self.now, asked, hears, &mut messages, any);
+        for message in messages {
+            self.send(message.client, node, Message::Grant(message));
         }
         self.send(client, node, Message::Answer(id, answer));
     }
@@ -458,7 +458,7 @@ impl World {
                 self.answered(id, answer);
             }
             Some(Message::Forgot(id)) => self.set_out_again(id),
-            Some(Message::Word(word)) => self.notified(client, node, word),
+            Some(Message::Grant(message)) => self.notified(client, node, message),
         }
     }
 
@@ -731,15 +731,15 @@ impl World {
         }
     }
 
-    fn notified(&mut self, client: usize, node: usize, word: Word) {
+    fn notified(&mut self, client: usize, node: usize, message: GrantMessage) {
         let (now, mistake, enough) = (self.local(client), self.mistake, self.quorum.enough());
-        if self.clients[client].token != word.token {
+        if self.clients[client].token != message.token {
             return;
         }
         let Some(standing) = self.standing(client).filter(|standing| standing.won.is_none()) else {
             return;
         };
-        let sent = Moment::from_nanos(word.sent);
+        let sent = Moment::from_nanos(message.sent);
         let sent = match mistake {
             Mistake::Nothing | Mistake::ReleaseOfAny | Mistake::OpenOffer => sent,
             Mistake::FromReceipt => now,

@@ -221,9 +221,9 @@ async fn a_fence_is_confirmed_by_the_nodes_that_the_lease_stands_on() {
 }
 
 /// Two nodes grant it with different fences. The fence has to be confirmed, by one of the two and by a third
-/// node that has it since later: the lease does not stand on that one, and so its word does not count.
+/// node that has it since later: the lease does not stand on that one, and so its answer does not count.
 #[tokio::test(start_paused = true)]
-async fn a_fence_is_not_sure_by_the_word_of_a_node_that_the_lease_does_not_stand_on() {
+async fn a_fence_is_not_sure_by_the_answer_of_a_node_that_the_lease_does_not_stand_on() {
     for stands in [true, false] {
         let world = StillWorld::new();
         let [first, second, third] = [0, 1, 2].map(|node| Arc::clone(&world.nodes[node]));

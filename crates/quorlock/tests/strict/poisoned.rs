@@ -223,7 +223,7 @@ async fn a_server_gives_out_no_fence_that_would_not_grow() {
         // Nor does it pass the lock on with one.
         waiter.wait(TicketNumber::New(1), TTL).queued().await;
         assert!(holder.release_to(node, limit).is_done().await);
-        assert!(client.words().await.is_empty() && !is_taken(server));
+        assert!(client.grant_messages().await.is_empty() && !is_taken(server));
         assert!(waiter.wait(TicketNumber::New(1), TTL).fence().await < limit);
     }
 }

@@ -126,7 +126,7 @@ async fn a_release_passes_nothing_on_while_the_clock_is_wrong() {
     server.clock().jump_ms(40_000);
     assert!(holder.release(&node).is_done().await);
     server.clock().true_time();
-    assert_eq!(client.words().await, []);
+    assert_eq!(client.grant_messages().await, []);
     assert!(waiter.seen().await.is_none(), "it is free");
 }
 

@@ -331,7 +331,7 @@ impl Link {
             Down::Welcome { run_id, votes } => self.up(run_id, votes),
             Down::Refused => self.down(&failure(FailureKind::Unreachable, "refused")),
             Down::Reset => self.down(&failure(FailureKind::Unreachable, "reset by peer")),
-            Down::Word(mut grant) => {
+            Down::Grant(mut grant) => {
                 if self.planted(Planted::MissedPush) {
                     return;
                 }

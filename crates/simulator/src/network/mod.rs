@@ -83,7 +83,7 @@ pub(crate) enum Down {
     Welcome { run_id: u64, votes: bool },
     Refused,
     Reply { request: u32, served: Served },
-    Word(Grant),
+    Grant(Grant),
     Reset,
 }
 
@@ -314,8 +314,8 @@ impl State {
                 conns.filter(|(_, conn)| listens(conn, client)).map(|(id, _)| *id).collect();
             for id in to {
                 let to = self.network.conns.get(&id).map_or(0, |conn| conn.process);
-                self.note(now, What::Word { node: node as u8, process: to as u8 });
-                self.send_down(id, Down::Word(grant));
+                self.note(now, What::GrantMessage { node: node as u8, process: to as u8 });
+                self.send_down(id, Down::Grant(grant));
             }
         }
     }
@@ -340,7 +340,7 @@ impl State {
             let heard = heard.flat_map(|(_, grant)| [*grant, Grant { fence, ..*grant }]);
             let messages: Vec<_> = made.chain(heard).collect();
             for message in messages {
-                self.send_down(id, Down::Word(message));
+                self.send_down(id, Down::Grant(message));
             }
         }
     }

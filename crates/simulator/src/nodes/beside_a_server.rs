@@ -496,7 +496,7 @@ impl Pair {
             let received = tokio::time::timeout(Duration::from_secs(10), self.grants.recv()).await;
             assert_eq!(received.ok().flatten(), Some(expected), "{context}");
         }
-        assert!(self.grants.try_recv().is_err(), "more word than expected; {context}");
+        assert!(self.grants.try_recv().is_err(), "more grant messages than expected; {context}");
         if let Some(short) = short {
             // Whatever stands behind it looks at the clock once more.
             assert_eq!(self.looks() - looks == 1, short, "the shortest way; {context}");

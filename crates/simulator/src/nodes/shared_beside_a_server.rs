@@ -173,7 +173,7 @@ impl Pair {
             let received = tokio::time::timeout(Duration::from_secs(5), self.grants.recv()).await;
             assert_eq!(received.ok().flatten(), Some(expected), "{context}");
         }
-        assert!(self.grants.try_recv().is_err(), "more word than expected; {context}");
+        assert!(self.grants.try_recv().is_err(), "more grant messages than expected; {context}");
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Client {
 
 /// A grant message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Word {
+pub struct GrantMessage {
     /// Which of the client's tickets was served.
     pub waiter: u64,
     /// What is said of when it was asked for.
@@ -33,7 +33,7 @@ pub struct Word {
 
 #[derive(Default)]
 struct Heard {
-    words: Mutex<Vec<Word>>,
+    messages: Mutex<Vec<GrantMessage>>,
     others: Mutex<Vec<bool>>,
     fences: Mutex<Vec<u64>>,
     interruptions: Mutex<usize>,
@@ -78,7 +78,7 @@ impl Client {
 
     /// The grant messages since the last time. What the node had sent before this was called
     /// has come when this returns: it answers in between.
-    pub async fn words(&self) -> Vec<Word> {
+    pub async fn grant_messages(&self) -> Vec<GrantMessage> {
         owner("looked at").seen(&self.node).await;
         self.heard()
     }
@@ -97,12 +97,12 @@ impl Client {
 
     /// The grant messages since the last time, without waiting for what is on its way.
     #[must_use]
-    pub fn heard(&self) -> Vec<Word> {
-        std::mem::take(&mut *locked(&self.heard.words))
+    pub fn heard(&self) -> Vec<GrantMessage> {
+        std::mem::take(&mut *locked(&self.heard.messages))
     }
 
     /// Does something as soon as the next grant message comes, while that is being delivered.
-    pub fn on_next_word(&self, then: impl FnOnce() + Send + 'static) {
+    pub fn on_next_message(&self, then: impl FnOnce() + Send + 'static) {
         *locked(&self.heard.then) = Some(Box::new(then));
     }
 
@@ -165,9 +165,9 @@ impl Waiter<'_> {
     /// # Panics
     /// If it asked for no place in a queue.
     #[must_use]
-    pub fn word_for(&self, probe: &Probe) -> Word {
+    pub fn message_for(&self, probe: &Probe) -> GrantMessage {
         let Ticket { waiter, secret, .. } = probe.ticket().expect("a ticket");
-        Word { waiter, sent: probe.sent(), secret }
+        GrantMessage { waiter, sent: probe.sent(), secret }
     }
 
     /// A place in the queue with that ticket number and a secret of its own. The caller says when it asks for it.
@@ -189,7 +189,7 @@ impl Inbox for Heard {
     fn granted(&self, node: usize, grant: Grant) {
         assert_eq!(node, NODE, "another node's index");
         let Grant { waiter, sent, secret, .. } = grant;
-        locked(&self.words).push(Word { waiter, sent, secret });
+        locked(&self.messages).push(GrantMessage { waiter, sent, secret });
         locked(&self.others).push(grant.others);
         locked(&self.fences).push(grant.fence);
         let then = locked(&self.then).take();

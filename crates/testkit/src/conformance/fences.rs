@@ -86,11 +86,11 @@ pub async fn a_grant_comes_with_a_fence_of_its_own(backend: &impl Backend) {
         waiter.wait(TicketNumber::New(1), LONG).queued().await;
     }
     assert!(holder.release_to(&node, 0).is_done().await);
-    eventually("word comes", async || client.words().await.len() == 1).await;
+    eventually("a grant message comes", async || client.grant_messages().await.len() == 1).await;
     assert_eq!(client.fences(), [fence + 1]);
     assert_eq!(first.seen().await.expect("a record").fence, Some(fence + 1));
     assert!(first.owner().release_to(&node, HIGH).is_done().await);
-    eventually("word comes", async || client.words().await.len() == 1).await;
+    eventually("a grant message comes", async || client.grant_messages().await.len() == 1).await;
     assert_eq!(client.fences(), [fence + 1, HIGH]);
     let again = second.wait(TicketNumber::New(1), LONG);
     assert_eq!(again.fence().await, HIGH, "the same holder keeps its fence");

@@ -156,7 +156,7 @@ pub async fn a_lock_that_is_taken_away_goes_to_the_first_in_line(backend: &impl 
     let asked = waiter.wait(New(TICKET_NO), LONG);
     asked.queued().await;
     assert!(owner("stuck").take_from(holder.holder(), client.node()).is_done().await);
-    assert_eq!(client.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(client.grant_messages().await, [waiter.message_for(&asked)]);
     assert!(waiter.holds().await);
     assert!(waiter.release().await);
     nothing_is_left(backend);

@@ -23,7 +23,7 @@ use std::time::Duration;
 use quorlock::node::{ClientId, Node};
 
 pub use cases::*;
-pub use client::{Client, Waiter, Word};
+pub use client::{Client, GrantMessage, Waiter};
 pub use fences::*;
 pub use looks::*;
 pub use participants::*;
@@ -84,8 +84,8 @@ macro_rules! conformance {
             waiting_for_a_free_name_is_granted_at_once
             waiting_for_a_taken_name_tells_who_has_it
             waiting_for_what_is_ours_keeps_it_longer_and_never_shorter
-            turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else
-            word_of_a_grant_names_the_latest_request
+            turns_come_in_the_order_of_arrival_and_nobody_else_is_notified
+            a_grant_message_names_the_latest_request
             the_lease_of_a_grant_lasts_as_long_as_the_latest_request_asked_for
             whoever_has_passed_the_lock_on_cannot_touch_it
             a_ticket_that_was_given_up_is_passed_over

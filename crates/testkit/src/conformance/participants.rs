@@ -178,9 +178,9 @@ pub async fn the_last_who_takes_part_passes_the_lock_on(backend: &impl Backend) 
     assert!(maker.take_part(&node, second, LONG).is_done().await);
     assert!(maker.release(&node).is_left().await);
     assert!(maker.leave(&node, first).is_left().await);
-    assert_eq!(client.words().await, []);
+    assert_eq!(client.grant_messages().await, []);
     assert!(!maker.leave(&node, second).is_left().await);
-    assert_eq!(client.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(client.grant_messages().await, [waiter.message_for(&asked)]);
     assert!(waiter.holds().await);
     assert!(!maker.leave(&node, first).is_done().await);
     assert!(waiter.release().await);
@@ -201,10 +201,10 @@ pub async fn a_lock_in_which_somebody_takes_part_is_not_yielded(backend: &impl B
     asked.queued().await;
     assert!(high.yielding(Agreed(TICKET_NO), LONG).is_done().await, "it was kept");
     assert!(high.holds().await);
-    assert_eq!(there.words().await, []);
+    assert_eq!(there.grant_messages().await, []);
     assert!(high.owner().leave(&node, other).is_left().await);
     high.yielding(Agreed(TICKET_NO), LONG).queued().await;
-    assert_eq!(there.words().await, [low.word_for(&asked)]);
+    assert_eq!(there.grant_messages().await, [low.message_for(&asked)]);
     assert!(low.release().await);
     assert!(high.holds().await && high.release().await);
     nothing_is_left(backend);

@@ -51,7 +51,11 @@ pub async fn waiting_for_a_free_name_is_granted_at_once(backend: &impl Backend) 
     let left = waiter.seen().await.expect("a record").remaining.expect("an end");
     assert!(waiter.holds().await && left <= LONG && left > LONG / 2, "{left:?}");
     assert!(waiter.release().await);
-    assert_eq!(client.words().await, [], "whoever gets it with the answer needs no word");
+    assert_eq!(
+        client.grant_messages().await,
+        [],
+        "a client that gets it with the answer needs no message"
+    );
     nothing_is_left(backend);
 }
 
@@ -76,7 +80,7 @@ pub async fn waiting_for_a_taken_name_tells_who_has_it(backend: &impl Backend) {
     assert!(left <= LONG / 2 && left > LONG / 4, "{left:?}");
     assert!(!waiter.release().await, "it has nothing but its place");
     assert!(holder.release(&node).is_done().await);
-    assert_eq!(client.words().await, [], "the place is gone");
+    assert_eq!(client.grant_messages().await, [], "the place is gone");
     nothing_is_left(backend);
 }
 
@@ -98,7 +102,7 @@ pub async fn waiting_for_what_is_ours_keeps_it_longer_and_never_shorter(backend:
 }
 
 /// Three clients behind a holder, each served by the one before.
-pub async fn turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else(
+pub async fn turns_come_in_the_order_of_arrival_and_nobody_else_is_notified(
     backend: &impl Backend,
 ) {
     if lacks(backend, &[Need::Queues]).await {
@@ -118,8 +122,12 @@ pub async fn turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else(
     assert!(holder.release(&node).is_done().await);
     for (turn, waiter) in waiters.iter().enumerate() {
         for (index, client) in clients.iter().enumerate() {
-            let word = (index == turn).then(|| waiter.word_for(&asked[turn]));
-            assert_eq!(client.words().await, word.as_slice(), "turn {turn}, client {index}");
+            let message = (index == turn).then(|| waiter.message_for(&asked[turn]));
+            assert_eq!(
+                client.grant_messages().await,
+                message.as_slice(),
+                "turn {turn}, client {index}"
+            );
         }
         assert!(waiter.holds().await);
         let late = owner("turns").acquire(&node, LONG);
@@ -127,14 +135,14 @@ pub async fn turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else(
         assert!(waiter.release().await);
     }
     for (client, others) in clients.iter().zip([true, true, false]) {
-        assert_eq!(client.words().await, []);
+        assert_eq!(client.grant_messages().await, []);
         assert_eq!(client.left_others(), [others], "whether somebody stands behind it");
     }
     nothing_is_left(backend);
 }
 
 /// A holder counts its lease from what the message says.
-pub async fn word_of_a_grant_names_the_latest_request(backend: &impl Backend) {
+pub async fn a_grant_message_names_the_latest_request(backend: &impl Backend) {
     if lacks(backend, &[Need::Queues]).await {
         return;
     }
@@ -148,7 +156,7 @@ pub async fn word_of_a_grant_names_the_latest_request(backend: &impl Backend) {
     assert!(second.sent() > first.sent());
     second.queued().await;
     assert!(holder.release(&node).is_done().await);
-    assert_eq!(client.words().await, [waiter.word_for(&second)]);
+    assert_eq!(client.grant_messages().await, [waiter.message_for(&second)]);
     assert!(waiter.release().await);
     nothing_is_left(backend);
 }
@@ -207,8 +215,8 @@ pub async fn a_ticket_that_was_given_up_is_passed_over(backend: &impl Backend) {
     asked.queued().await;
     assert!(!first.release().await);
     assert!(holder.release(&node).is_done().await);
-    assert_eq!(impatient.words().await, []);
-    assert_eq!(next.words().await, [second.word_for(&asked)]);
+    assert_eq!(impatient.grant_messages().await, []);
+    assert_eq!(next.grant_messages().await, [second.message_for(&asked)]);
     assert!(second.release().await);
     nothing_is_left(backend);
 }
@@ -232,7 +240,7 @@ pub async fn a_client_that_is_gone_is_passed_over(backend: &impl Backend) {
         client.leave(backend).await;
     }
     assert!(holder.release(&node).is_done().await);
-    assert_eq!(next.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(next.grant_messages().await, [waiter.message_for(&asked)]);
     let record = waiter.seen().await.expect("a record");
     assert!(waiter.holds().await && record.remaining.expect("an end") <= LONG / 3);
 
@@ -262,9 +270,9 @@ pub async fn a_record_that_ran_out_goes_to_the_first_in_line_whoever_asks(backen
         ended
     })
     .await;
-    assert_eq!(first.words().await, [head.word_for(&asked)]);
+    assert_eq!(first.grant_messages().await, [head.message_for(&asked)]);
     assert!(head.holds().await);
-    assert_eq!(last.words().await, []);
+    assert_eq!(last.grant_messages().await, []);
     assert!(head.release().await);
     assert!(tail.holds().await, "the request that noticed kept its place");
     assert!(tail.release().await);
@@ -323,11 +331,11 @@ pub async fn repeating_a_wait_changes_nothing(backend: &impl Backend) {
         assert!(first.wait(Agreed(TICKET_NO), LONG).is_done().await);
         assert_eq!(second.wait(New(TICKET_NO), LONG).queued().await.ticket_no, TICKET_NO + 1);
     }
-    assert_eq!(client.words().await.len(), 1);
+    assert_eq!(client.grant_messages().await.len(), 1);
     assert!(first.release().await);
     assert!(second.holds().await);
     assert!(second.release().await);
-    assert_eq!(client.words().await.len(), 1);
+    assert_eq!(client.grant_messages().await.len(), 1);
     assert!(first.seen().await.is_none(), "a place was left");
     nothing_is_left(backend);
 }
@@ -346,7 +354,7 @@ pub async fn a_release_does_not_pass_the_lock_on_to_its_own_ticket(backend: &imp
     })
     .await;
     assert!(waiter.release().await);
-    assert_eq!(client.words().await, []);
+    assert_eq!(client.grant_messages().await, []);
     assert!(waiter.seen().await.is_none());
     nothing_is_left(backend);
 }
@@ -360,18 +368,18 @@ pub async fn waiters_of_one_client_are_told_apart(backend: &impl Backend) {
     let (node, names) = (open(backend).await, ["apart/a", "apart/b"]);
     let holders = names.map(owner);
     let waiters = [client.waiter(names[0], 10), client.waiter(names[1], 11)];
-    let mut words = Vec::new();
+    let mut messages = Vec::new();
     for (holder, waiter) in holders.iter().zip(&waiters) {
         assert!(holder.acquire(&node, LONG).is_done().await);
         let asked = waiter.wait(New(TICKET_NO), LONG);
         asked.queued().await;
-        words.push(waiter.word_for(&asked));
+        messages.push(waiter.message_for(&asked));
     }
-    words.reverse();
+    messages.reverse();
     for holder in holders.iter().rev() {
         assert!(holder.release(&node).is_done().await);
     }
-    assert_eq!(client.words().await, words);
+    assert_eq!(client.grant_messages().await, messages);
     for waiter in &waiters {
         assert!(waiter.release().await);
     }
@@ -389,7 +397,7 @@ pub async fn whoever_is_told_may_ask_the_node_at_once(backend: &impl Backend) {
     let waiter = client.waiter("at once", 1);
     waiter.wait(New(TICKET_NO), LONG).queued().await;
     let (mine, own) = (waiter.owner().clone(), Arc::clone(client.node()));
-    client.on_next_word(move || drop(mine.release(&own)));
+    client.on_next_message(move || drop(mine.release(&own)));
     // On a thread of its own: a node that waits for itself would never come back.
     let (done, released) = tokio::sync::oneshot::channel();
     let runtime = tokio::runtime::Handle::current();
@@ -399,7 +407,7 @@ pub async fn whoever_is_told_may_ask_the_node_at_once(backend: &impl Backend) {
     });
     let released = tokio::time::timeout(DEADLINE, released).await.expect("no deadlock");
     assert!(released.expect("no panic").is_done().await);
-    assert_eq!(client.words().await.len(), 1);
+    assert_eq!(client.grant_messages().await.len(), 1);
     assert!(waiter.seen().await.is_none());
     nothing_is_left(backend);
 }

@@ -26,12 +26,12 @@ pub async fn yielding_lets_whoever_stands_before_us_have_it_and_keeps_our_place(
     let yielded = high.yielding(Agreed(TICKET_NO), LONG);
     let queued = yielded.queued().await;
     assert_eq!((queued.ticket_no, queued.record), (TICKET_NO, None));
-    assert_eq!(there.words().await, [low.word_for(&asked)]);
+    assert_eq!(there.grant_messages().await, [low.message_for(&asked)]);
     assert!(low.holds().await);
     let left = low.seen().await.expect("a record").remaining.expect("an end");
     assert!(left <= LONG / 3, "{left:?}");
     assert!(low.release().await);
-    assert_eq!(here.words().await, [high.word_for(&yielded)]);
+    assert_eq!(here.grant_messages().await, [high.message_for(&yielded)]);
     assert!(high.release().await);
     assert!(last.holds().await);
     assert!(last.release().await);
@@ -52,7 +52,7 @@ pub async fn yielding_keeps_what_nobody_before_us_waits_for(backend: &impl Backe
     assert!(low.holds().await);
     let left = low.seen().await.expect("a record").remaining.expect("an end");
     assert!(left > LONG / 3, "{left:?}");
-    assert_eq!(client.words().await, []);
+    assert_eq!(client.grant_messages().await, []);
     assert!(low.release().await);
     assert!(high.holds().await);
     assert!(high.release().await);

@@ -61,7 +61,7 @@ struct Listener {
 }
 
 /// A grant message that is still to be sent, to a client that is still there.
-struct Word {
+struct GrantMessage {
     node: usize,
     inbox: Arc<dyn Inbox>,
     grant: Grant,
@@ -104,9 +104,9 @@ impl Node for MemoryNode {
     }
 
     fn submit(&self, call: Call) {
-        let (answer, word) = locked(&self.records).answer(&call.request());
+        let (answer, message) = locked(&self.records).answer(&call.request());
         // Nothing is locked any more: the listener may submit calls.
-        if let Some(Word { node, inbox, grant }) = word {
+        if let Some(GrantMessage { node, inbox, grant }) = message {
             inbox.granted(node, grant);
         }
         call.answer(answer);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::queue::{Place, Queue};
-use super::{Kept, KeptFence, Noted, Records, Word};
+use super::{GrantMessage, Kept, KeptFence, Noted, Records};
 use crate::name::Name;
 use crate::node::participants::{Left, Participants};
 use crate::node::{
@@ -23,13 +23,13 @@ enum Turn {
     /// The turn of the client that asks: the record is left to it.
     Mine,
     /// Another's, which has the record and is to be notified.
-    Another(Word),
+    Another(GrantMessage),
     /// No waiter is there.
     Nobody,
 }
 
 impl Records {
-    pub(super) fn answer(&mut self, request: &Request<'_>) -> (Answer, Option<Word>) {
+    pub(super) fn answer(&mut self, request: &Request<'_>) -> (Answer, Option<GrantMessage>) {
         let now = request.sent;
         let name = request.name.as_bytes();
         let kept = self.by_name.get_mut(name).filter(|kept| kept.expires > now);
@@ -125,7 +125,7 @@ impl Records {
         token: &Token,
         place: Place,
         yielding: bool,
-    ) -> (Answer, Option<Word>) {
+    ) -> (Answer, Option<GrantMessage>) {
         let (now, ttl, client) = (place.sent, place.ttl, place.ticket.client);
         let proposal = place.proposal;
         let mut mine = false;
@@ -151,10 +151,10 @@ impl Records {
             *queue = Queue::default();
         }
         let ticket_no = queue.join(token, place);
-        let word = match record {
+        let message = match record {
             Some(_) => None,
             None => match self.pass_on(name, Some(token), proposal.map_or(0, |it| it.least), now) {
-                Turn::Another(word) => Some(word),
+                Turn::Another(message) => Some(message),
                 Turn::Mine | Turn::Nobody => {
                     self.store(name, &token.text(), now, until);
                     let proposal = proposal.filter(|_| !mine);
@@ -166,7 +166,7 @@ impl Records {
         };
         let listener = self.listeners.get(&client);
         let will_notify = listener.is_some_and(|listener| listener.inbox.strong_count() > 0);
-        (Answer::Queued(Box::new(Queued { ticket_no, record, will_notify })), word)
+        (Answer::Queued(Box::new(Queued { ticket_no, record, will_notify })), message)
     }
 
     fn release(
@@ -176,7 +176,7 @@ impl Records {
         participant: Option<ParticipantId>,
         next: u64,
         now: Moment,
-    ) -> (Answer, Option<Word>) {
+    ) -> (Answer, Option<GrantMessage>) {
         if participant.is_none()
             && let Some(queue) = self.queues.get_mut(name)
         {
@@ -185,7 +185,7 @@ impl Records {
         let kept = self.by_name.get_mut(name);
         let mine = kept.filter(|kept| kept.expires > now && kept.is_of(token));
         let left = mine.map(|kept| (kept.participants.leave(participant, now), kept));
-        let (answer, word) = match left {
+        let (answer, message) = match left {
             None | Some((Left::All, _)) => (Answer::Refused, None),
             Some((Left::Others(until), kept)) => {
                 kept.expires = until;
@@ -194,13 +194,13 @@ impl Records {
             Some((Left::Nobody, _)) => (Answer::Done, self.free(name, next, now)),
         };
         self.drop_queue_unless_live(name, now);
-        (answer, word)
+        (answer, message)
     }
 
     /// Drops a record, or passes it on.
-    fn free(&mut self, name: &[u8], next: u64, now: Moment) -> Option<Word> {
+    fn free(&mut self, name: &[u8], next: u64, now: Moment) -> Option<GrantMessage> {
         match self.pass_on(name, None, next, now) {
-            Turn::Another(word) => Some(word),
+            Turn::Another(message) => Some(message),
             Turn::Mine | Turn::Nobody => {
                 self.by_name.remove(name);
                 None
@@ -247,11 +247,12 @@ impl Records {
             let proposal = place.proposal.map(|wanted| wanted.at_least(next));
             // There is no fence for this waiter: it is passed over.
             let Ok(fence) = self.give_fence(name, proposal, now) else { continue };
-            let word = Word { node, inbox, grant: Grant { waiter, secret, sent, others, fence } };
+            let message =
+                GrantMessage { node, inbox, grant: Grant { waiter, secret, sent, others, fence } };
             // The client that passes it on may have read the clock before the new holder did: the record
             // must last as long as the holder believes.
             self.store(name, &token, now, now.max(place.sent).after(place.ttl));
-            turn = Turn::Another(word);
+            turn = Turn::Another(message);
             break;
         }
         self.drop_queue_unless_live(name, now);
@@ -397,8 +398,8 @@ mod tests {
 
         fn ask(&mut self, at: Moment, verb: Verb<'_>) -> (Answer, Option<Moment>) {
             let request = Request { name: &self.name, sent: at, wall_us: 0, verb };
-            let (answer, word) = self.records.answer(&request);
-            (answer, word.map(|word| word.grant.sent))
+            let (answer, message) = self.records.answer(&request);
+            (answer, message.map(|message| message.grant.sent))
         }
 
         fn wait(&mut self, at: Moment, token: &Token) -> Answer {
@@ -430,11 +431,11 @@ mod tests {
         let ([first, next], mut node) = (tokens(), Node::new());
         assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
         assert!(matches!(node.wait(second(5), &next), Answer::Queued(_)));
-        let (_, word) = node.ask(
+        let (_, message) = node.ask(
             second(2),
             Verb::Release { token: &first, until: None, next: 0, queued: true, participant: None },
         );
-        assert_eq!(word, Some(second(5)));
+        assert_eq!(message, Some(second(5)));
         assert_eq!(node.left(second(5)), Some(TTL));
     }
 
@@ -465,7 +466,7 @@ mod tests {
                     },
                 );
             }
-            let (_, word) = node.ask(
+            let (_, message) = node.ask(
                 released_at,
                 Verb::Release {
                     token: &first,
@@ -475,7 +476,7 @@ mod tests {
                     participant: None,
                 },
             );
-            assert_eq!(word.is_some(), served, "{released_at:?}");
+            assert_eq!(message.is_some(), served, "{released_at:?}");
             assert_eq!(node.left(released_at).is_some(), served);
             assert!(node.records.queues.is_empty());
         }

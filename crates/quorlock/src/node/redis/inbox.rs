@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn word_of_a_grant_is_read_to_its_last_digit() {
+    async fn a_grant_message_is_read_to_its_last_digit() {
         let runtime = TokioRuntime::current();
         let (client, ticket_no) = (ClientId::random(&runtime), TicketNumber::New(1));
         let (waiter, sent) = (u64::MAX - 9, Moment::from_nanos(u64::MAX - 1));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_not_taken_for_word_of_a_grant() {
+    fn what_makes_no_sense_is_not_taken_for_a_grant_message() {
         let named = "0".repeat(48);
         assert!(message(format!("{named} 2 0 4").as_bytes()).is_ok_and(|grant| grant.is_some()));
         for text in [

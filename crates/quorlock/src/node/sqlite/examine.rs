@@ -33,7 +33,7 @@ const OVERLAY: i64 = 0x794c_7630;
 const FUSE: i64 = 0x6573_5546;
 
 const UNNOTIFIED: Unnotified = Unnotified::Wrong(
-    "let this user make and write files in the directory of the file: word goes by way of them",
+    "let this user make and write files in the directory of the file: grant messages go by way of them",
 );
 
 /// Looks a file over. It is created if it is not there, as it would be by the first lock.

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn word_reaches_whoever_it_is_for_and_nobody_else() {
+    fn a_message_reaches_the_client_it_is_for_and_nobody_else() {
         let (_directory, file) = place();
         let (mut here, mut there) = (SocketDir::beside(&file), SocketDir::beside(&file));
         let grant_sockets = [grant_socket(&mut here, 1, &file), grant_socket(&mut here, 2, &file)];

@@ -88,7 +88,7 @@ async fn a_reply_without_end_ends_the_connection() {
     }
 }
 
-/// Messages that are no word of a grant: too long, or of a kind that nobody expects.
+/// Messages that are no grant message: too long, or of a kind that nobody expects.
 fn strange_pushes() -> Vec<Vec<u8>> {
     let message = |length: usize| {
         let text = vec![b'9'; length];
@@ -400,7 +400,7 @@ async fn what_a_server_says_of_itself_is_escaped_and_cut() {
     node.findings.iter().for_each(|finding| is_harmless(&finding.text));
     let locker = endless().nodes([server.url()]).connect().await.expect("it greets");
     drop(locker);
-    assert!(logs.warns_of("maxmemory-policy") && logs.warns_of("word of grants"));
+    assert!(logs.warns_of("maxmemory-policy") && logs.warns_of("grant messages"));
     logs.lines().iter().for_each(|line| is_harmless(line));
 }
 

@@ -98,13 +98,13 @@ async fn a_waiter_whose_connections_break_gets_the_lock_all_the_same() {
 }
 
 #[test]
-async fn a_word_that_is_lost_on_the_way_is_asked_for_again() {
+async fn a_grant_message_that_is_lost_on_the_way_is_asked_for_again() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
     let (holder, other) = (locker([server.url()]).await, locker([proxy.url()]).await);
-    let guard = holder.lock("lost word").await.expect("free");
-    let waiter = tokio::spawn(other.lock("lost word").into_future());
-    eventually_async("queued", async || tickets(&server, "lost word") == 1).await;
+    let guard = holder.lock("lost message").await.expect("free");
+    let waiter = tokio::spawn(other.lock("lost message").into_future());
+    eventually_async("queued", async || tickets(&server, "lost message") == 1).await;
     proxy.lose_replies(true);
     guard.release().await.expect("passed on");
     eventually_async("lost", async || proxy.lost() > 0).await;
@@ -158,7 +158,7 @@ async fn the_release_of_another_library_is_found_out() {
         eventually_async("queued", async || tickets(server, "foreign") == 1).await;
     }
     for server in &servers {
-        // As their unlock script does: no word to anybody.
+        // As their unlock script does: no message to anybody.
         assert_eq!(server.command(&["DEL", "foreign"]), Reply::Int(1));
     }
     waiter.await.expect("no panic").expect("found out").release().await.expect("released");

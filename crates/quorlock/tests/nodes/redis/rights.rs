@@ -57,7 +57,7 @@ async fn whoever_may_not_listen_asks_again_instead() {
 
         server.command(&["CLIENT", "KILL", "USER", "alice"]);
         eventually("back", async || deaf.interruptions() == 2).await;
-        let warnings = || logs.lines().into_iter().filter(|line| line.contains("word of grants"));
+        let warnings = || logs.lines().into_iter().filter(|line| line.contains("grant messages"));
         assert_eq!(warnings().count(), 1, "once is enough: {:?}", logs.lines());
         assert!(logs.warns_of("&:quorlock:inbox:*"), "{:?}", logs.lines());
     }
@@ -156,7 +156,7 @@ async fn whoever_may_not_tell_others_leaves_the_lock_free_and_the_queue_alone() 
         }
         assert!(holder.release().await);
         assert!(!is_held(&server, "mute"));
-        assert_eq!(other.words().await, []);
+        assert_eq!(other.grant_messages().await, []);
         let queue = |member: &Waiter<'_>| {
             let token = member.owner().token().text().to_vec();
             let command: [&[u8]; 3] = [b"ZSCORE", b"mute:quorlock:queue", &token];
@@ -221,7 +221,7 @@ async fn whoever_may_take_nobody_from_a_queue_is_told_so_and_the_lock_knows_of_i
     assert_eq!(server.command(&["ZCARD", "some rights:quorlock:queue"]), Reply::Int(1));
 }
 
-/// Word of a grant says that nobody else waits, if that cannot be known.
+/// A grant message says that nobody else waits, if that cannot be known.
 #[test]
 async fn whoever_may_not_count_a_queue_passes_a_lock_on_that_has_ended() {
     let server = RedisServer::start();
@@ -237,6 +237,6 @@ async fn whoever_may_not_count_a_queue_passes_a_lock_on_that_has_ended() {
     assert!(asked.queued().await.will_notify);
     server.command(&["SET", "counted", "quorlock 0000000000000001+ql:gone 1 0 0"]);
     assert!(third.wait(New(2), LONG).queued().await.record.is_none(), "it is another's");
-    assert_eq!(next.words().await, [second.word_for(&asked)]);
+    assert_eq!(next.grant_messages().await, [second.message_for(&asked)]);
     assert_eq!(next.left_others(), [false]);
 }

@@ -42,7 +42,7 @@ async fn whoever_waits_is_told_and_the_next_releases_are_scripts_at_once() {
     assert!(holder.release(one.node()).is_done().await);
     let not_enough = (before.0 + 1, before.1 + 1);
     assert_eq!(releases(&server), not_enough, "so the script came behind it");
-    assert_eq!(other.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(other.grant_messages().await, [waiter.message_for(&asked)]);
 
     let before = releases(&server);
     assert!(waiter.release().await);
@@ -78,7 +78,7 @@ async fn a_lock_that_is_waited_for_is_still_its_holders() {
         "it still ends by itself"
     );
     assert!(holder.release(client.node()).is_done().await);
-    assert_eq!(client.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(client.grant_messages().await, [waiter.message_for(&asked)]);
     assert!(!text(&server, &["GET", "kept"]).ends_with('+'), "nobody is left");
 }
 

@@ -1,4 +1,4 @@
-//! Word of grants between the users of one file.
+//! Grant messages between the users of one file.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -53,7 +53,7 @@ async fn whoever_waits_is_told() {
 
 /// More at once than fit into a socket.
 #[tokio::test]
-async fn no_word_gets_lost_in_a_crowd() {
+async fn no_grant_message_gets_lost_in_a_crowd() {
     let place = Place::new();
     let (here, there) = (place.locker().await, place.locker().await);
     let names = || (0..2_000).map(|index| format!("crowd/{index}"));
@@ -85,12 +85,12 @@ async fn a_lie_changes_nothing() {
     liar.connect(place.sockets().join(id.to_string())).unwrap();
     for lie in [&7_u64.to_le_bytes()[..], &8_u64.to_le_bytes(), b"", b"x", &[7; 100]] {
         liar.send(lie).unwrap();
-        assert_eq!(client.words().await, []);
+        assert_eq!(client.grant_messages().await, []);
     }
     let deaf = UnixDatagram::unbound().unwrap().connect(place.sockets().join(other.to_string()));
     assert!(deaf.is_err(), "whoever does not wait needs no socket");
     assert!(holder.release(client.node()).is_done().await);
-    assert_eq!(client.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(client.grant_messages().await, [waiter.message_for(&asked)]);
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn a_socket_that_was_removed_is_made_again_with_the_next_question() {
     let asked = waiter.wait(New(1), LONG);
     assert!(asked.queued().await.will_notify);
     assert!(holder.release(other.node()).is_done().await);
-    assert_eq!(client.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(client.grant_messages().await, [waiter.message_for(&asked)]);
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn whoever_waits_in_a_file_that_is_replaced_is_told_to_ask_again() {
     assert!(holder.acquire(client.node(), LONG).is_done().await);
     client.waiter("a", 1).wait(New(1), LONG).queued().await;
     fs::remove_file(&place.file).unwrap();
-    assert_eq!(client.words().await, []);
+    assert_eq!(client.grant_messages().await, []);
     assert_eq!(client.interruptions(), 1);
 }
 

@@ -62,8 +62,8 @@ local function pass_on(lock, me, next)
       end
       -- A waiter that wants a fence that no holder can be given is passed over.
       if type(fence) == 'number' then
-        local word = ticket .. ' ' .. sent .. ' ' .. others .. ' ' .. string.format('%.0f', fence)
-        local heard = redis.pcall('PUBLISH', channel, word)
+        local message = ticket .. ' ' .. sent .. ' ' .. others .. ' ' .. string.format('%.0f', fence)
+        local heard = redis.pcall('PUBLISH', channel, message)
         if type(heard) == 'table' then
           -- A client that may not publish must not empty the queue by passing all waiters over.
           drop(lock)

@@ -84,7 +84,7 @@ local function quarantine_ms()
   if state == 'votes' then
     return 0
   end
-  -- The marker of a set that forms has another word before the rest.
+  -- The marker of a set that forms has another state before the rest.
   local id, begun = ARGV[#ARGV], marker:gsub('^forming ', 'formed ')
   local from = begun:sub(1, #id) == id and tonumber(begun:sub(#id + 1, #id + 16))
   -- One that is due waits for other nodes.
