@@ -325,7 +325,7 @@ fn a_win_has_the_highest_number_that_was_given_out_and_says_whether_a_majority_g
     }
 }
 
-/// Whoever is told that the lock is taken waits for its holder; after a split there need not be one.
+/// A caller that is told that the lock is taken waits for its holder; after a split there need not be one.
 #[test]
 fn a_defeat_says_whether_somebody_has_it() {
     use Vote::{No, Unknown, Yes};

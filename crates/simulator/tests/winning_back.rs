@@ -1,4 +1,4 @@
-//! Nodes that count again for whoever holds a lock.
+//! Nodes that count again for the holder of a lock.
 
 use quorlock_simulator::trace::What;
 use quorlock_simulator::{Dialect, Fault, FaultKind, Plan, Setup, Step, run_plan};
@@ -6,7 +6,7 @@ use quorlock_simulator::{Dialect, Fault, FaultKind, Plan, Setup, Step, run_plan}
 const MS: u64 = 1_000_000;
 
 /// One node grants nothing while the lock is taken, and can do so again before the first extension: then another one has
-/// a clock that is off. Whoever comes between this extension and the next would get the free node, and keep it.
+/// a clock that is off. A client that comes between this extension and the next would get the free node, and keep it.
 #[test]
 fn a_node_that_did_not_vote_when_a_lock_was_taken_is_won_back_with_the_first_extension() {
     const SCRIPT: &[&[Step]] = &[

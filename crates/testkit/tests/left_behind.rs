@@ -82,7 +82,7 @@ fn a_server_outlives_the_thread_that_started_it() {
 fn killed_with_a_server() {
     let server = RedisServer::start();
     println!("\nserver {}", server.pid());
-    // Ends when whoever started this process does.
+    // Ends when the parent of this process does.
     stdin().lines().for_each(drop);
 }
 

@@ -27,13 +27,13 @@ lock that nobody extends lasts no longer than its TTL: the command goes on (fg, 
 is still held then, and is killed if not.
 
 Ctrl-C reaches the command. If it ends by that, or by another signal that quorlock has passed \
-on, then quorlock ends by the same signal, as whoever waits for it can tell: a script stops its \
+on, then quorlock ends by the same signal, as the process that waits for it can tell: a script stops its \
 loop. If the command makes something else of it, quorlock ends with its exit code, and a script \
 goes on.
 
 The command finds in its environment:
   QUORLOCK_NAME   the lock
-  QUORLOCK_TOKEN  its token, a secret: whoever has it can extend and release
+  QUORLOCK_TOKEN  its token, a secret: a process that has it can extend and release
                   the lock. Another one with every run, so a value for a
                   compare-and-set in what the lock protects
   QUORLOCK_FENCE  its number: higher than that of everybody who held the

@@ -37,7 +37,7 @@ fn without_a_terminal_it_has_to_be_confirmed() {
 }
 
 #[test]
-fn whoever_waits_gets_it() {
+fn a_waiter_gets_it() {
     let nodes = Nodes::start(3);
     nodes.take("x");
     let waiting = Running::start(nodes.quorlock("run").args(["x", "--", "echo", "in"]));

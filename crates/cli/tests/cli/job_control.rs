@@ -171,7 +171,7 @@ fn the_waiting_in_the_background_is_not_shown() {
 fn a_warning_does_not_stop_the_one_who_extends_the_lock() {
     let nodes = Nodes::start(3);
     let mut shell = Terminal::shell(&nodes);
-    // Whoever writes from the background is stopped then.
+    // A process that writes from the background is stopped then.
     let run = "$QUORLOCK run --ttl 2s x -c 'echo re\"\"ady; read line; echo \"<$line>\"; exit 7'";
     shell.types(&format!("stty tostop; {run}\n"));
     shell.sees("ready");

@@ -223,7 +223,7 @@ fn a_stderr_that_nobody_reads_does_not_keep_the_lock_from_being_extended() {
     assert_eq!(run.end().code, Some(3));
 }
 
-/// Whoever writes to it stands still.
+/// A process that writes to it stands still.
 fn full_pipe() -> io::Result<(PipeReader, PipeWriter)> {
     let (reader, mut writer) = io::pipe()?;
     let flags = fcntl_getfl(&writer)?;

@@ -97,7 +97,7 @@ impl Nodes {
         }
     }
 
-    /// Frees the lock, whoever's it is.
+    /// Frees the lock, whichever client has it.
     pub(crate) fn delete(&self, key: &str) {
         for server in &self.0 {
             server.command(&["DEL", key]);

@@ -54,7 +54,7 @@ fn the_note_of_a_script_is_about_the_script() {
 }
 
 #[test]
-fn whoever_is_refused_is_told_who_holds_the_lock() {
+fn a_refused_caller_is_told_who_holds_the_lock() {
     let nodes = Nodes::start(3);
     let hold = ["x", "--", "sh", "-c", "echo in; read _; exit 0", SECRET];
     let mut run = Running::start(nodes.quorlock("run").args(hold));

@@ -253,7 +253,7 @@ fn tickets_that_differ_are_settled_on_the_highest_ticket_no() {
         candidate.queued_at(node, 0, ticket_no, 60);
     }
     assert_eq!(candidate.rules.ticket_no(), Some(7));
-    // Before anything is offered to whoever stands before us.
+    // Before anything is offered to the waiter before us.
     assert_eq!(candidate.step(1), asks(set(&[1, 3])));
     candidate.ask(set(&[1, 3]), false, 2);
     candidate.queued_at(1, 2, 7, 60);
@@ -288,7 +288,7 @@ fn a_minority_is_offered_to_others_once_for_each_look() {
         candidate.queued(1, look + 2);
         assert_eq!(candidate.step(look + 2), Step::Until(again));
     }
-    // Whoever had nothing meanwhile begins anew.
+    // A waiter that had nothing meanwhile begins anew.
     candidate.ask_all(200);
     (0..3).for_each(|node| candidate.queued(node, 200));
     candidate.ask_all(210);
@@ -475,7 +475,7 @@ fn what_a_holder_needs_is_given_back() {
     }
     candidate.done(0, 4);
     assert_eq!(candidate.step(5), Step::GiveBack);
-    // Whoever holds it by one node each has not the lock: then it is offered to who stands before us.
+    // A waiter with one node has not the lock: then it is offered to the waiter before us.
     assert_eq!(asked([7, 8]).step(2), yields(set(&[0])));
     assert_eq!(asked([0, 0]).step(2), yields(set(&[0])), "nobody knows who");
     // What is over is nobody's.

@@ -35,7 +35,7 @@ const CALM: u64 = ms(8_000);
 const SETTLED: u64 = CALM + 3 * TTL;
 /// Until then there are some who want the lock.
 const LAST: u64 = SETTLED + 3 * TTL;
-/// Whoever waits then has had it by so much later.
+/// A waiter then has had it by so much later.
 const PATIENCE: u64 = ms(8_000);
 /// Three leases for the tickets, or three seconds, and one for the record.
 const GONE: u64 = LAST + PATIENCE + ms(6_000);
@@ -63,7 +63,7 @@ pub(crate) struct Violation {
     pub(crate) what: &'static str,
 }
 
-/// What happened, for whoever wants to know whether anything did.
+/// What happened, for a test that wants to know whether anything did.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tale {
     pub(crate) turns: usize,

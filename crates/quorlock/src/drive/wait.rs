@@ -256,7 +256,7 @@ impl WaitRound {
         (std::mem::replace(&mut state.identity, Identity { token, waiter }), others)
     }
 
-    /// How it stands, for whoever gives up.
+    /// How it stands, for a caller that gives up.
     pub(crate) fn defeated(&self) -> Defeated {
         self.defeated_by(&self.state.lock())
     }
@@ -420,7 +420,7 @@ impl WaitRound {
             if matches!(step, Step::Unreachable) {
                 let non_voting = self.core.non_voting(state.refusals.failures());
                 let defeated = self.defeated_by(&state);
-                // Whoever has less time than that need not wait.
+                // A caller that has less time than that need not wait.
                 let late = state.refusals.votes_from() > now;
                 let waker = if late { state.take_waker() } else { StoredWaker::default() };
                 drop(state);
@@ -614,7 +614,7 @@ impl Alarm for WaitRound {
         if self.is_overdue(now) {
             self.end();
             self.release(self.identity());
-            // Whoever sits behind does not wait for somebody who never comes.
+            // A waiter behind does not wait for one that never comes.
             self.core.pass_on(&self.name, LocalTurn::Front(None));
         } else {
             self.look();

@@ -413,7 +413,9 @@ impl Node for ReadsLate {
                 done.send(()).expect("waited for");
                 node.submit(extension);
             });
-            is_done.recv_timeout(DEADLINE).expect("whoever puts calls before nodes holds no mutex");
+            is_done
+                .recv_timeout(DEADLINE)
+                .expect("a thread that puts calls before nodes holds no mutex");
         }
         self.node.submit(call);
     }

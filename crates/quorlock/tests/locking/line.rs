@@ -356,7 +356,7 @@ async fn a_wait_that_is_longer_than_the_ttl_ends_in_time_though_the_holder_renew
 }
 
 /// A node forgets tickets that nobody cares for. How long that takes depends on their own TTL, and not
-/// on that of whoever holds the lock.
+/// on that of the holder of the lock.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_for_a_short_lease_outlives_a_long_wait() {
     let world = World::new();

@@ -75,7 +75,7 @@ async fn a_resumed_lock_is_extended_and_released_like_any_other() {
 }
 
 #[test]
-async fn whoever_was_told_the_token_can_release_the_lock_and_nobody_sees_it() {
+async fn a_process_that_has_the_token_can_release_the_lock_and_nobody_sees_it() {
     let servers = servers(1);
     let (first, second) = (locker(&servers).await, locker(&servers).await);
     let guard = first.lock("x").await.expect("free");
@@ -106,7 +106,7 @@ async fn what_cannot_be_known_is_left_as_it_is() {
     world.time.pass(TTL / 2).await;
     assert_eq!(world.count(Asked::Release), 0);
     assert_eq!(world.count(Asked::Extend), extensions, "nobody keeps what nobody holds");
-    // Nor does whoever goes away in the middle.
+    // Nor does a caller that goes away in the middle.
     world.nodes[1].hang(true);
     world.nodes[2].hang(true);
     let resuming = tokio::time::timeout(Duration::from_millis(70), second.resume("x", token));
@@ -211,7 +211,7 @@ async fn everybody_has_a_note_of_its_own() {
     let Error::Taken { note: Some(found), .. } = refused else { panic!("{refused}") };
     assert!(found.text == "Anna" && found.since.is_some());
     anna.release().await.expect("released");
-    let bert = bert.await.expect("no panic").expect("his turn");
+    let bert = bert.await.expect("no panic").expect("its turn");
     assert_eq!(note().await.as_deref(), Some("Bert"));
     bert.release().await.expect("released");
     let nobody = nobody.await.expect("no panic").expect("its turn");

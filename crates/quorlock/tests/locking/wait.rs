@@ -96,7 +96,7 @@ impl Node for Switched {
     }
 
     fn submit(&self, call: Call) {
-        // Whoever asks without end is not to hang the test.
+        // A caller that asks without end is not to hang the test.
         if self.off.load(SeqCst) && self.refused.fetch_add(1, SeqCst) < 1_000 {
             call.answer(Answer::Failed(Failure::new(FailureKind::Unreachable, "off")));
         } else {
@@ -243,7 +243,7 @@ async fn a_ticket_goes_out_when_the_release_before_it_is_answered() {
     assert_eq!(on_all(&world, Asked::Wait), 3, "asked again without need");
 }
 
-/// Whoever is far from the nodes would come too late otherwise, while those who are near go round.
+/// A client that is far from the nodes would come too late otherwise, while those who are near go round.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_waits_only_for_a_moment_for_the_release_before_it() {
     let world = StillWorld::new();

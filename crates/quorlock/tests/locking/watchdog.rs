@@ -327,7 +327,7 @@ async fn one_who_was_stopped_knows_at_the_first_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_suspend_whoever_waits_is_woken_within_a_second() {
+async fn after_a_suspend_a_waiter_is_woken_within_a_second() {
     let world = World::new().await;
     let guard = world.lock().await;
     let before = world.elapsed();

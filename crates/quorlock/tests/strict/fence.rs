@@ -101,7 +101,7 @@ async fn the_highest_of_different_ones_is_confirmed_by_a_majority() {
         let fence = guard.fence();
         guard.release().await.expect("released");
 
-        // Whoever takes it without that server gets a higher one all the same.
+        // A client that takes it without that server gets a higher one all the same.
         world.servers[2].restart();
         world.all_reached_by(&second).await;
         if dialect == Dialect::Strict {
@@ -135,7 +135,7 @@ struct Telltale {
 }
 
 #[test]
-async fn whoever_goes_away_while_it_is_confirmed_leaves_nothing_behind() {
+async fn a_caller_that_goes_away_while_it_is_confirmed_leaves_nothing_behind() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
         with_a_high_fence(&world).await;

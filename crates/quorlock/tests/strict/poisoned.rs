@@ -111,9 +111,9 @@ async fn it_is_never_adopted_and_fences_grow_without_it() {
     }
 }
 
-/// Whoever waits gets the lock from the others, too, and the poisoned one passes it on to nobody.
+/// A waiter gets the lock from the others, too, and the poisoned one passes it on to nobody.
 #[test]
-async fn whoever_waits_gets_the_lock_from_the_others() {
+async fn a_waiter_gets_the_lock_from_the_others() {
     for dialect in BOTH {
         let (world, first, second) = used(dialect).await;
         let guard = take(&first).await;

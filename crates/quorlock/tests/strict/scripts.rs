@@ -336,7 +336,7 @@ async fn an_extension_that_fails_among_others_is_an_error_of_its_own() {
     }
 }
 
-/// Whoever seems to listen, and has not asked for three leases, is not there any more.
+/// A waiter that seems to listen, and has not asked for three leases, is not there any more.
 #[test]
 async fn a_waiter_is_passed_over_once_three_leases_are_over_since_it_has_asked() {
     let world = World::new(Dialect::Strict).await;
@@ -369,7 +369,7 @@ async fn a_waiter_is_passed_over_once_three_leases_are_over_since_it_has_asked()
 
 /// Also for a holder without fences: a client that breaks the lock would pass it on to that one again.
 #[test]
-async fn whoever_wins_a_server_back_leaves_its_queue() {
+async fn a_holder_that_wins_a_server_back_leaves_its_queue() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
     let client = world.waiting_client(&server.url(), |_| {}).await;

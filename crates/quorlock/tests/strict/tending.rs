@@ -105,7 +105,7 @@ async fn names_that_nobody_has_used_for_a_day_go_and_no_others() {
     assert!(held.is_held());
 }
 
-/// Whoever comes for one lock alone, as commands do, clears names away too.
+/// A client that comes for one lock alone, as commands do, clears names away too.
 #[test]
 async fn a_client_that_does_not_stay_clears_them_away_as_well() {
     let world = World::new(Dialect::Strict).await;
@@ -293,7 +293,7 @@ async fn a_step_is_taken_by_a_clock_that_is_right_and_the_next_is_due_a_second_l
     let world = World::new(Dialect::Strict).await;
     world.stop_clocks();
     let server = &world.servers[0];
-    // Late in a second: whoever counts its microseconds wrongly is outside of the window.
+    // Late in a second: a script that counts its microseconds wrongly is outside of the window.
     let ms = server_us(server) / 1_000 % 1_000;
     world.pass(Duration::from_millis(1_900 - ms));
     let sweep = || text(server, SWEEP).unwrap_or_default();

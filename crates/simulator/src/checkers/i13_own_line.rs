@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_fails_though_a_majority_answers_is_found() {
+    fn a_caller_that_fails_though_a_majority_answers_is_found() {
         let failed = What::Failed { process: 0, name: 1_000, since: 600 * MS };
         let failed = [Entry { at: 900 * MS, what: failed }];
         assert_eq!(found(asked(0, 0), &failed), 1);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_loses_a_lock_though_a_majority_answers_is_found() {
+    fn a_holder_that_loses_a_lock_though_a_majority_answers_is_found() {
         let (window, process, name, holding, fence) = (1, 0, 1_000, 1, None);
         let (until, heeds, renewed) = (1_800 * MS, true, true);
         let opened = Opened { window, process, name, holding, until, fence, heeds, renewed };

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_touches_the_record_of_another_is_found() {
+    fn a_client_that_touches_the_record_of_another_is_found() {
         for verb in [VerbKind::Acquire, VerbKind::Wait, VerbKind::Release] {
             assert_eq!((found(verb, 8, 0), found(verb, 7, 8)), (1, 0), "{verb:?}");
         }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stores_again_what_he_never_had_there_is_found() {
+    fn a_client_that_stores_again_what_it_never_had_there_is_found() {
         let heal = executed(2, VerbKind::Heal, of(0), of(7));
         assert_eq!(count(vec![heal]), 1, "never");
         let granted = executed(1, VerbKind::Acquire, of(0), of(7));

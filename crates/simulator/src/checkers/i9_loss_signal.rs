@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stood_still_is_told_when_he_goes_on() {
+    fn a_holder_that_stood_still_is_warned_when_it_goes_on() {
         let still = Some((900, 3_000, false));
         assert_eq!((found(3_000, still), found(3_001, still)), (0, 1));
         assert_eq!(found(3_000, Some((100, 500, false))), 1, "that was long before");

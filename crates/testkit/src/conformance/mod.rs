@@ -87,18 +87,18 @@ macro_rules! conformance {
             turns_come_in_the_order_of_arrival_and_nobody_else_is_notified
             a_grant_message_names_the_latest_request
             the_lease_of_a_grant_lasts_as_long_as_the_latest_request_asked_for
-            whoever_has_passed_the_lock_on_cannot_touch_it
+            a_holder_that_has_passed_the_lock_on_cannot_touch_it
             a_ticket_that_was_given_up_is_passed_over
             a_client_that_is_gone_is_passed_over
-            a_record_that_ran_out_goes_to_the_first_in_line_whoever_asks
+            a_record_that_ran_out_goes_to_the_first_in_line_not_to_the_one_that_asks
             a_new_ticket_pushes_nobody_aside_and_an_agreed_one_stands_where_it_says
             repeating_a_wait_changes_nothing
-            yielding_lets_whoever_stands_before_us_have_it_and_keeps_our_place
+            yielding_lets_the_waiter_before_us_have_it_and_keeps_our_place
             yielding_keeps_what_nobody_before_us_waits_for
             yielding_to_a_client_that_is_gone_keeps_the_lock
             a_release_does_not_pass_the_lock_on_to_its_own_ticket
             waiters_of_one_client_are_told_apart
-            whoever_is_told_may_ask_the_node_at_once
+            a_notified_waiter_may_ask_the_node_at_once
             every_holder_has_a_higher_fence_than_those_before
             a_block_of_fences_is_nobody_elses
             a_fence_is_confirmed_by_the_holder_alone
@@ -108,8 +108,8 @@ macro_rules! conformance {
             a_record_stays_until_the_last_who_takes_part_has_left
             a_record_stays_with_its_maker_when_others_have_left
             a_record_lasts_as_long_as_the_last_of_those_who_hold_it
-            a_record_is_free_when_whoever_is_left_is_over
-            whoever_takes_no_part_changes_nothing
+            a_record_is_free_when_the_last_participant_is_over
+            a_client_that_takes_no_part_changes_nothing
             the_next_holder_shares_its_record_with_nobody
             the_last_who_takes_part_passes_the_lock_on
             a_lock_in_which_somebody_takes_part_is_not_yielded

@@ -91,7 +91,7 @@ pub async fn a_record_lasts_as_long_as_the_last_of_those_who_hold_it(backend: &i
 }
 
 /// The one who is left has died already.
-pub async fn a_record_is_free_when_whoever_is_left_is_over(backend: &impl Backend) {
+pub async fn a_record_is_free_when_the_last_participant_is_over(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases]).await {
         return;
     }
@@ -108,7 +108,7 @@ pub async fn a_record_is_free_when_whoever_is_left_is_over(backend: &impl Backen
 }
 
 /// A free lock, another's, and one that it has left.
-pub async fn whoever_takes_no_part_changes_nothing(backend: &impl Backend) {
+pub async fn a_client_that_takes_no_part_changes_nothing(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases]).await {
         return;
     }

@@ -181,7 +181,7 @@ pub async fn the_lease_of_a_grant_lasts_as_long_as_the_latest_request_asked_for(
 }
 
 /// Its release was sent twice, its extension comes late.
-pub async fn whoever_has_passed_the_lock_on_cannot_touch_it(backend: &impl Backend) {
+pub async fn a_holder_that_has_passed_the_lock_on_cannot_touch_it(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
@@ -254,7 +254,9 @@ pub async fn a_client_that_is_gone_is_passed_over(backend: &impl Backend) {
 }
 
 /// The holder was killed. The last in line is the first to notice.
-pub async fn a_record_that_ran_out_goes_to_the_first_in_line_whoever_asks(backend: &impl Backend) {
+pub async fn a_record_that_ran_out_goes_to_the_first_in_line_not_to_the_one_that_asks(
+    backend: &impl Backend,
+) {
     if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
@@ -387,7 +389,7 @@ pub async fn waiters_of_one_client_are_told_apart(backend: &impl Backend) {
 }
 
 /// The message is delivered while nothing of the node is locked.
-pub async fn whoever_is_told_may_ask_the_node_at_once(backend: &impl Backend) {
+pub async fn a_notified_waiter_may_ask_the_node_at_once(backend: &impl Backend) {
     if lacks(backend, &[Need::Queues]).await {
         return;
     }

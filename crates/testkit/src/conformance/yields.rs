@@ -10,7 +10,7 @@ use super::queues::{TICKET_NO, nothing_is_left};
 use super::{Backend, LONG};
 
 /// The nodes disagree on whose turn it is: the higher ticket number gives way.
-pub async fn yielding_lets_whoever_stands_before_us_have_it_and_keeps_our_place(
+pub async fn yielding_lets_the_waiter_before_us_have_it_and_keeps_our_place(
     backend: &impl Backend,
 ) {
     if lacks(backend, &[Need::Leases, Need::Queues]).await {

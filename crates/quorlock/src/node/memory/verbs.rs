@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_does_not_listen_is_not_told() {
+    async fn a_client_that_does_not_listen_is_not_notified() {
         let ([first, next], mut node) = (tokens(), Node::new());
         assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
         let will_notify = |answer| matches!(answer, Answer::Queued(queued) if queued.will_notify);

@@ -76,7 +76,7 @@ impl SocketDir {
         self.directory = None;
         match open(&self.path).and_then(|new| connect(self.directory.insert(new), client)) {
             Ok(peer) => Ok(Some(peer)),
-            Err(error) if is_of_him(error.kind()) => Ok(None),
+            Err(error) if is_of_receiver(error.kind()) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -210,7 +210,7 @@ impl Gate {
 }
 
 /// Whether it is about the client that was called, and not about the caller.
-fn is_of_him(kind: ErrorKind) -> bool {
+fn is_of_receiver(kind: ErrorKind) -> bool {
     use ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
     matches!(kind, ConnectionRefused | NotFound | PermissionDenied)
 }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_gone_cannot_be_called() {
+    fn a_client_that_is_gone_cannot_be_called() {
         let (_directory, file) = place();
         let mut sockets = SocketDir::beside(&file);
         assert!(sockets.call(ClientId(1)).unwrap().is_none(), "there is not even a directory");

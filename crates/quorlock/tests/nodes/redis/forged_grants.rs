@@ -1,4 +1,4 @@
-//! Messages that somebody else sends: whoever may publish on a server can make no waiter enter, and
+//! Messages that somebody else sends: a client that may publish on a server can make no waiter enter, and
 //! disturbs no holder.
 
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use quorlock_testkit::{
 use tokio::task::JoinHandle;
 
 const DIALECTS: [Dialect; 2] = [Dialect::Strict, Dialect::Redlock];
-/// Longer than any test may take: whoever gets a lock did not wait for a record to end.
+/// Longer than any test may take: a client that gets a lock did not wait for a record to end.
 const TTL: Duration = Duration::from_secs(600);
 const NAME: &str = "forged";
 
@@ -51,7 +51,7 @@ fn text(reply: Reply) -> String {
     }
 }
 
-/// Whoever waits for the lock, and whether its holder had let go of it when it entered.
+/// A waiter for the lock, and whether its holder had released it when it entered.
 fn wait(locker: &Locker, released: &Arc<AtomicBool>) -> JoinHandle<(Guard, bool)> {
     let (lock, released) = (locker.lock(NAME).into_future(), Arc::clone(released));
     tokio::spawn(async move {
@@ -125,7 +125,7 @@ fn wall_us() -> u64 {
 /// All that can be guessed of a message is in these: the id of a waiter counts up from one, times and
 /// fences follow the clock.
 #[test]
-async fn whoever_may_only_publish_makes_nobody_enter() {
+async fn a_user_that_may_only_publish_makes_nobody_enter() {
     for dialect in DIALECTS {
         let scene = Scene::new(dialect).await;
         for serial in 1..4_u64 {
@@ -202,7 +202,7 @@ async fn a_message_that_was_overheard_counts_for_its_own_server_and_once() {
     for dialect in DIALECTS {
         let scene = Scene::new(dialect).await;
         let mut ear = eavesdrop(&scene.servers[0]);
-        // It forgets the holder, and whoever comes next finds the waiter first in line there.
+        // It forgets the holder, and the next client finds the waiter first in line there.
         assert_eq!(scene.servers[0].command(&["DEL", NAME]), Reply::Int(1));
         let third = locker(&scene.servers, dialect).await;
         let next = tokio::spawn(third.lock(NAME).into_future());

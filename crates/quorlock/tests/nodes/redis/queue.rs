@@ -99,7 +99,7 @@ async fn grant_messages_come_over_the_connection_of_the_commands() {
             is_passed_on(&waiter, &waiter, "to oneself").await;
         }
         assert_eq!(connections(&server).len(), 2);
-        // Whoever waited already would have had to ask when they were connected.
+        // A client that waited already would have had to ask when they were connected.
         assert_eq!((holder.interruptions(), waiter.interruptions()), (1, 1));
     }
 }

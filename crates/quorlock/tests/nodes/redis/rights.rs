@@ -37,7 +37,7 @@ fn url_with_keys(server: &RedisServer, keys: &[&str]) -> String {
 }
 
 #[test]
-async fn whoever_may_not_listen_asks_again_instead() {
+async fn a_user_that_may_not_listen_asks_again_instead() {
     for dialect in DIALECTS {
         let logs = Logs::new();
         let server = RedisServer::start();
@@ -66,7 +66,7 @@ async fn whoever_may_not_listen_asks_again_instead() {
 /// Neither the commands of queues, nor their keys. In the redlock dialect the fence lies in a key of
 /// its own: who has no right to that locks without.
 #[test]
-async fn whoever_has_no_rights_to_queues_locks_and_releases_all_the_same() {
+async fn a_user_without_rights_to_queues_locks_and_releases_all_the_same() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
         let url = url_of_user(&server, dialect, &[]);
@@ -130,7 +130,7 @@ async fn a_user_without_rights_to_fences_is_told_so_and_leaves_nothing_behind() 
 
 /// Of all that the strict dialect needs, the mark of the server is easily forgotten.
 #[test]
-async fn whoever_has_no_right_to_the_mark_of_the_server_is_told_so_and_leaves_nothing_behind() {
+async fn a_user_without_rights_to_the_mark_of_the_server_is_told_so_and_leaves_nothing_behind() {
     let server = RedisServer::start();
     let limited = client(&url_with_keys(&server, &["~plain*"]), Dialect::Strict).await;
     let Answer::Failed(why) = owner("plain").acquire(limited.node(), LONG).answer().await else {
@@ -143,7 +143,7 @@ async fn whoever_has_no_right_to_the_mark_of_the_server_is_told_so_and_leaves_no
 
 /// It cannot tell anybody of a grant, so it must not make one, nor empty the queue.
 #[test]
-async fn whoever_may_not_tell_others_leaves_the_lock_free_and_the_queue_alone() {
+async fn a_user_that_may_not_notify_others_leaves_the_lock_free_and_the_queue_alone() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
         let mute = client(&url_of_user(&server, dialect, &QUEUE_RIGHTS), dialect).await;
@@ -171,7 +171,7 @@ async fn whoever_may_not_tell_others_leaves_the_lock_free_and_the_queue_alone() 
 
 /// What lies beside a lock needs no more rights than the lock; a list does.
 #[test]
-async fn whoever_has_few_rights_leaves_notes_and_looks_but_gets_no_list() {
+async fn a_user_with_few_rights_leaves_notes_and_looks_but_gets_no_list() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
         let limited = client(&url_of_user(&server, dialect, &[]), dialect).await;
@@ -207,9 +207,9 @@ fn url_without(server: &RedisServer, command: &str) -> String {
     format!("redis://carol:castle@{}", server.addr())
 }
 
-/// Some of the rights to queues, and not all: whoever stands in one stays there.
+/// Some of the rights to queues, and not all: a waiter in one stays there.
 #[test]
-async fn whoever_may_take_nobody_from_a_queue_is_told_so_and_the_lock_knows_of_it() {
+async fn a_user_that_may_take_nobody_from_a_queue_is_told_so_and_the_lock_knows_of_it() {
     let server = RedisServer::start();
     let client = client(&url_without(&server, "zpopmin"), Dialect::Strict).await;
     let waiter = client.waiter("some rights", 1);
@@ -223,7 +223,7 @@ async fn whoever_may_take_nobody_from_a_queue_is_told_so_and_the_lock_knows_of_i
 
 /// A grant message says that nobody else waits, if that cannot be known.
 #[test]
-async fn whoever_may_not_count_a_queue_passes_a_lock_on_that_has_ended() {
+async fn a_user_that_may_not_count_a_queue_passes_a_lock_on_that_has_ended() {
     let server = RedisServer::start();
     let (holder, next) = (
         client(&server.url(), Dialect::Strict).await,

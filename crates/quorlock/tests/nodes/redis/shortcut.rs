@@ -31,7 +31,7 @@ async fn a_release_that_nobody_waits_for_is_one_command() {
 }
 
 #[test]
-async fn whoever_waits_is_told_and_the_next_releases_are_scripts_at_once() {
+async fn a_waiter_is_notified_and_the_next_releases_are_scripts_at_once() {
     let server = valkey();
     let (one, other) = (client(&server.url(), Redlock).await, client(&server.url(), Redlock).await);
     let (holder, waiter) = (owner("wanted"), other.waiter("wanted", 1));
@@ -56,7 +56,7 @@ async fn whoever_waits_is_told_and_the_next_releases_are_scripts_at_once() {
     assert_eq!(releases(&server), (before.0, before.1 + 1), "this connection has learnt it");
 }
 
-/// Its token stays the token, whoever looks at the lock.
+/// Its token stays the token, whichever client looks at the lock.
 #[test]
 async fn a_lock_that_is_waited_for_is_still_its_holders() {
     let server = RedisServer::start();
@@ -96,7 +96,7 @@ async fn what_another_library_has_stored_stays_as_it_is() {
 }
 
 #[test]
-async fn whoever_may_not_use_the_command_releases_by_the_script() {
+async fn a_user_that_may_not_use_the_command_releases_by_the_script() {
     let server = valkey();
     let allowed = "ACL SETUSER bob on >builder ~* &* +@all -delifeq";
     let allowed: Vec<_> = allowed.split_whitespace().collect();

@@ -203,7 +203,7 @@ async fn dead_records_do_not_pile_up() {
     assert_eq!(count(), 3_000);
 }
 
-/// Whoever takes a single lock and goes does his share.
+/// A client that takes a single lock and goes does its share.
 #[tokio::test]
 async fn a_short_lived_process_leaves_fewer_dead_records_than_it_finds() {
     let place = Place::new();

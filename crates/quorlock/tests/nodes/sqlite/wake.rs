@@ -36,7 +36,7 @@ impl Place {
 
 /// It would look by itself only when the record ends, which is too late here.
 #[tokio::test]
-async fn whoever_waits_is_told() {
+async fn a_waiter_is_notified() {
     let place = Place::new();
     let (here, there) = (place.locker().await, place.locker().await);
     for _ in 0..20 {
@@ -88,13 +88,13 @@ async fn a_lie_changes_nothing() {
         assert_eq!(client.grant_messages().await, []);
     }
     let deaf = UnixDatagram::unbound().unwrap().connect(place.sockets().join(other.to_string()));
-    assert!(deaf.is_err(), "whoever does not wait needs no socket");
+    assert!(deaf.is_err(), "a client that does not wait needs no socket");
     assert!(holder.release(client.node()).is_done().await);
     assert_eq!(client.grant_messages().await, [waiter.message_for(&asked)]);
 }
 
 #[tokio::test]
-async fn whoever_cannot_be_told_is_not_promised_anything_and_polls() {
+async fn a_waiter_that_cannot_be_notified_is_not_promised_anything_and_polls() {
     let place = Place::new();
     let (_, client) = place.client().await;
     let (here, there) = (place.locker().await, place.locker().await);
@@ -144,7 +144,7 @@ async fn a_socket_that_was_removed_is_made_again_with_the_next_question() {
 }
 
 #[tokio::test]
-async fn whoever_waits_in_a_file_that_is_replaced_is_told_to_ask_again() {
+async fn a_waiter_in_a_file_that_is_replaced_is_told_to_ask_again() {
     let place = Place::new();
     let (_, client) = place.client().await;
     let holder = owner("a");
