@@ -46,14 +46,14 @@ impl Release {
 pub(crate) async fn release(plan: &Release) -> Result<u8, Failed> {
     let locker = plan.cluster.connect().await?;
     let released = match &plan.right {
-        Right::Token(token) => give_back(plan, &locker, token).await.map_err(Failed::from),
+        Right::Token(token) => release_with_token(plan, &locker, token).await.map_err(Failed::from),
         Right::Force { confirmed } => take_away(plan, &locker, *confirmed).await,
     };
     locker.shutdown().await;
     released.map(|()| 0)
 }
 
-async fn give_back(plan: &Release, locker: &Locker, token: &Secret) -> Result<(), Error> {
+async fn release_with_token(plan: &Release, locker: &Locker, token: &Secret) -> Result<(), Error> {
     locker.resume(plan.name.as_bytes(), &token.0).await?.release().await.map(drop)
 }
 

@@ -315,14 +315,14 @@ mod tests {
         let locker = Locker::builder().with_nodes([node]).connect().await.unwrap();
         let _guard = locker.lock("taken").await.unwrap();
         let core = locker.core();
-        let candidate = || {
+        let new_waiter = || {
             let options = locker.lock("taken").options();
             WaitRound::start(core, Name::new("taken").unwrap(), options)
         };
-        let (first, second) = (candidate(), candidate());
+        let (first, second) = (new_waiter(), new_waiter());
         let gone = first.waiter();
         first.leave();
-        let third = candidate();
+        let third = new_waiter();
         assert_eq!(place_of(third.waiter()), place_of(gone));
         assert!(core.waiters.find(gone).is_none());
         assert!(Arc::ptr_eq(&core.waiters.find(third.waiter()).unwrap(), &third));

@@ -85,7 +85,7 @@ impl Nodes {
 
     /// Waits until nobody holds the lock on any server: a program that has ended has asked all of them to drop it,
     /// and one may take longer than its time limit to do so.
-    pub(crate) fn all_let_go(&self, key: &str) {
+    pub(crate) fn all_released(&self, key: &str) {
         eventually("every node lets go", || self.holding(key) == 0);
     }
 

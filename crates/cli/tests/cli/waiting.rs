@@ -154,7 +154,7 @@ fn a_lock_that_becomes_free_is_taken() {
         assert!(nodes.holding("x") >= 2);
         run.close_stdin();
         assert_eq!(run.end().code, Some(4));
-        nodes.all_let_go("x");
+        nodes.all_released("x");
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::time::{Clock, ms};
 
-/// Who asks: every candidate and every attempt has a token of its own.
+/// Who asks: every waiter and every attempt has a token of its own.
 pub(crate) type Token = u64;
 
 /// What stands in a queue, all of it of one request.

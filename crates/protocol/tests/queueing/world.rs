@@ -722,7 +722,7 @@ impl World {
         self.free_since = wanted.then_some(self.now);
     }
 
-    // --- The candidates ---
+    // --- The waiters ---
 
     fn standing(&mut self, client: usize) -> Option<&mut Standing> {
         match &mut self.clients[client].stage {

@@ -1,4 +1,4 @@
-//! A candidate in the queues of all nodes.
+//! A waiter in the queues of all nodes.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -49,7 +49,7 @@ pub(crate) struct WaitRound {
     state: Waitable<State>,
 }
 
-/// What nodes know a candidate by. Another one once it is given back: a release may run late, or twice, and must
+/// What nodes know a waiter by. Another one once it is given back: a release may run late, or twice, and must
 /// then find nothing that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {

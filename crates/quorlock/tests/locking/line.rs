@@ -459,7 +459,7 @@ async fn waiting_goes_on_while_the_nodes_are_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_candidates_with_a_vote_each_are_sorted_out_at_once() {
+async fn three_waiters_with_a_vote_each_are_sorted_out_at_once() {
     let world = World::new();
     let lockers = [world.locker().await, world.locker().await, world.locker().await];
     let start = world.time.now();

@@ -1,4 +1,4 @@
-//! Candidates in the queues of the nodes, in the corners: whatever happens at the worst moment, they
+//! Waiters in the queues of the nodes, in the corners: whatever happens at the worst moment, they
 //! neither block others nor wear the nodes out.
 
 use std::fmt;
@@ -61,7 +61,7 @@ async fn who_goes_away_while_it_asks_the_nodes_leaves_nothing_behind() {
     let waiting = wanted(&impatient);
     let before = on_all(&world, Asked::Wait);
     world.nodes[0].at_next(Asked::Wait, move || drop(waiting));
-    // About once in a TTL a candidate looks how it stands.
+    // About once in a TTL a waiter looks how it stands.
     world.time.pass(TTL + LIMIT).await;
     assert_eq!(on_all(&world, Asked::Wait), before + 3);
     assert!(guard.is_held());
@@ -302,8 +302,8 @@ impl Node for Noting {
     }
 }
 
-/// A candidate gives a node back that its holder needs. That release may run once more, at any time, as over a
-/// connection that could not be ended: it finds nothing that the candidate counts on.
+/// A waiter gives a node back that its holder needs. That release may run once more, at any time, as over a
+/// connection that could not be ended: it finds nothing that the waiter counts on.
 #[tokio::test]
 async fn what_was_given_back_once_is_never_counted_on_again() {
     let nodes: Vec<_> = (0..3).map(|_| Arc::new(Noting::default())).collect();

@@ -115,7 +115,13 @@ impl<R: Records> Keys<R> {
     }
 
     /// Lets go of a lock: it is passed on, or free if there is no waiter, or none may have it now.
-    pub(super) fn let_go(&mut self, name: &[u8], me: &[u8], next: u64, script: &mut Script<'_>) {
+    pub(super) fn release_record(
+        &mut self,
+        name: &[u8],
+        me: &[u8],
+        next: u64,
+        script: &mut Script<'_>,
+    ) {
         let waiting = self.queues.get(name).is_some_and(|queue| !queue.places.is_empty());
         self.records.left_in_queue(name, waiting);
         let fenced = self.records.fence_refusal(name, next, script).is_none();

@@ -239,7 +239,7 @@ impl<R: Records> Keys<R> {
                     self.records.drop(name, script);
                     return Ok(Answer::Done);
                 }
-                self.let_go(name, &token.text(), *next, script);
+                self.release_record(name, &token.text(), *next, script);
                 Answer::Done
             }
             AskedVerb::Inspect => Answer::Seen(Box::new(self.inspect(name, script))),
@@ -262,7 +262,7 @@ impl<R: Records> Keys<R> {
                 }
                 self.notes.remove(name);
                 let newest = self.records.newest(asked.wall_us);
-                self.let_go(name, b"", newest, script);
+                self.release_record(name, b"", newest, script);
                 Answer::Done
             }
             AskedVerb::Mark(mark) => {

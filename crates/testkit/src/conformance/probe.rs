@@ -90,7 +90,7 @@ impl Owner {
         self.ask(node, Ask::Acquire(ttl, self.proposal))
     }
 
-    /// The same with a wish for fences.
+    /// The same with a proposal of fences.
     pub fn acquire_fenced(
         &self,
         node: &Arc<dyn Node>,
@@ -152,7 +152,7 @@ impl Owner {
         self.ask(node, Ask::Wait { ttl, ticket, yielding, proposal: self.proposal })
     }
 
-    /// The same with a wish for fences.
+    /// The same with a proposal of fences.
     pub fn wait_fenced(
         &self,
         node: &Arc<dyn Node>,

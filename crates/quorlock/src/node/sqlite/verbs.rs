@@ -132,7 +132,7 @@ impl Verbs<'_> {
                 return Ok(granted(self.keep(name, &text, participant, end)?));
             }
             Verb::Release { token, next, participant, .. } => {
-                return self.give_back(name, &token.text(), participant, next, queue);
+                return self.release_share(name, &token.text(), participant, next, queue);
             }
             Verb::Wait { .. } => return queue.wait(self, request),
             Verb::Inspect => {
@@ -161,7 +161,7 @@ impl Verbs<'_> {
             Verb::ForceRelease { holder } => match self.token(name)? {
                 Some(token) if Holder::of(&token) == holder => {
                     notes::remove(self.connection, name)?;
-                    self.let_go(RELEASE, name, &token, 0, queue)?
+                    self.release_record(RELEASE, name, &token, 0, queue)?
                 }
                 _ => false,
             },
@@ -315,8 +315,8 @@ impl Verbs<'_> {
         nanos(self.now)
     }
 
-    /// One of those who hold a record with that token lets go of it. The last one frees it.
-    fn give_back(
+    /// One of those who hold a record with that token releases it. The last one frees it.
+    fn release_share(
         &mut self,
         name: &[u8],
         token: &[u8],
@@ -325,7 +325,7 @@ impl Verbs<'_> {
         queue: &mut Queue<'_>,
     ) -> rusqlite::Result<Answer> {
         // Most of the time nobody takes part.
-        if who.is_none() && self.let_go(RELEASE_UNSHARED, name, token, next, queue)? {
+        if who.is_none() && self.release_record(RELEASE_UNSHARED, name, token, next, queue)? {
             return Ok(Answer::Done);
         }
         let Some((mut all, _)) = self.participants(name, token)? else {
@@ -338,7 +338,7 @@ impl Verbs<'_> {
                 Answer::LeftToOthers
             }
             Left::Nobody => {
-                self.let_go(RELEASE, name, token, next, queue)?;
+                self.release_record(RELEASE, name, token, next, queue)?;
                 Answer::Done
             }
         })
@@ -346,7 +346,7 @@ impl Verbs<'_> {
 
     /// Removes a live record, by this statement, and a place in the queue if they are of that token, and
     /// passes the record on, with the fence `next` at least. Returns whether there was one.
-    fn let_go(
+    fn release_record(
         &mut self,
         release: &str,
         name: &[u8],

@@ -62,7 +62,7 @@ impl Turnpike {
     }
 
     /// Lets what is held back go on to the server, if it still listens.
-    pub(crate) fn let_go(&self) -> io::Result<()> {
+    pub(crate) fn let_through(&self) -> io::Result<()> {
         let first = locked(&self.first);
         first.as_ref().expect("a first connection").write_all(&locked(&self.held))
     }

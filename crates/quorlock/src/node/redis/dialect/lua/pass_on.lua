@@ -77,8 +77,8 @@ local function pass_on(lock, me, next)
   end
 end
 
--- Lets go of a lock: it is passed on, or free if no waiter is there, or none may have it now.
-local function let_go(lock, me, next)
+-- Releases a lock: it is passed on, or free if no waiter is there, or none may have it now.
+local function release_record(lock, me, next)
   local waiting = redis.pcall('ZCARD', lock .. ':quorlock:queue')
   left_in_queue(waiting)
   if type(waiting) == 'table' or waiting == 0 or not may_pass_on() or fence_refusal(lock, next) then
