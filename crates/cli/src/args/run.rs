@@ -33,11 +33,11 @@ goes on.
 
 The command finds in its environment:
   QUORLOCK_NAME   the lock
-  QUORLOCK_TOKEN  its token, a secret: a process that has it can extend and release
+  QUORLOCK_TOKEN  its token, a secret: a process with it can extend and release
                   the lock. Another one with every run, so a value for a
                   compare-and-set in what the lock protects
-  QUORLOCK_FENCE  its number: higher than that of everybody who held the
-                  lock before. Pass it on with every write, and let what the
+  QUORLOCK_FENCE  its fence, a number: higher than that of everybody who held
+                  the lock before. Pass it on with every write, and let what the
                   lock protects refuse a lower one than it has seen
   QUORLOCK_OWNER  its owner, a secret
   QUORLOCK_HELD   the owners of all runs around it, secrets too
@@ -131,7 +131,7 @@ pub(crate) struct RunArgs {
     pub(crate) kill_after: Option<Duration>,
 
     #[arg(
-        help = "How long before the end of the lease the command is told (--signal), if the lock cannot be extended: \
+        help = "How long before the end of the lease the command gets its signal (--signal), if the lock cannot be extended: \
                 what it gets to clean up in, before it is killed (SIGKILL). At most half of the lease, which is \
                 a little less than the TTL [default: a sixth of the TTL]"
     )]
