@@ -90,7 +90,7 @@ macro_rules! conformance {
             a_holder_that_has_passed_the_lock_on_cannot_touch_it
             a_ticket_that_was_given_up_is_passed_over
             a_client_that_is_gone_is_passed_over
-            a_record_that_ran_out_goes_to_the_first_in_line_not_to_the_one_that_asks
+            a_record_that_ran_out_goes_to_the_first_in_line_whichever_client_asks
             a_new_ticket_pushes_nobody_aside_and_an_agreed_one_stands_where_it_says
             repeating_a_wait_changes_nothing
             yielding_lets_the_waiter_before_us_have_it_and_keeps_our_place

@@ -254,7 +254,7 @@ pub async fn a_client_that_is_gone_is_passed_over(backend: &impl Backend) {
 }
 
 /// The holder was killed. The last in line is the first to notice.
-pub async fn a_record_that_ran_out_goes_to_the_first_in_line_not_to_the_one_that_asks(
+pub async fn a_record_that_ran_out_goes_to_the_first_in_line_whichever_client_asks(
     backend: &impl Backend,
 ) {
     if lacks(backend, &[Need::Leases, Need::Queues]).await {
