@@ -71,8 +71,8 @@ fn holding(criterion: &mut Criterion) {
         bencher.iter(|| runtime.block_on(locker.lock("held").owner(&owner).into_future()));
     });
     group.bench_function("fence, checked at the resource", |bencher| {
-        let (fence, number) = (Fence::new(()), guard.fence());
-        bencher.iter(|| fence.write(black_box(number)).is_ok());
+        let (fenced, fence) = (Fence::new(()), guard.fence());
+        bencher.iter(|| fenced.write(black_box(fence)).is_ok());
     });
     group.finish();
 }

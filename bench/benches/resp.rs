@@ -15,8 +15,8 @@ mod resp;
 const NAME: &[u8] = b"orders/000042";
 const TOKEN: &[u8] = b"ql:0123456789abcdef0123456789abcdef01234567";
 const TTL_MS: u64 = 10_000;
-/// As they are in 2026, in microseconds: numbers of holders follow the clock.
-const NUMBER: u64 = 1_790_000_000_000_015;
+/// As they are in 2026, in microseconds: fences follow the clock.
+const FENCE: u64 = 1_790_000_000_000_015;
 const BLOCK: u64 = 16;
 /// Run id, longest TTL and clock window, as every call of the strict dialect ends with.
 const SIGNATURE: &[u8] = b"0123456789abcdef0123456789abcdef01234567 30000000 300000 ";
@@ -42,9 +42,9 @@ fn evalsha(by_hash: &[u8], out: &mut Vec<u8>) {
         .arg2(b"", NAME)
         .arg(TOKEN)
         .number(black_box(TTL_MS))
-        .number(black_box(NUMBER))
+        .number(black_box(FENCE))
         .number(black_box(BLOCK))
-        .number(black_box(NUMBER))
+        .number(black_box(FENCE))
         .arg(SIGNATURE);
 }
 
@@ -87,9 +87,9 @@ fn read_all(mut bytes: &[u8]) -> usize {
 
 fn parsing(criterion: &mut Criterion) {
     let token = std::str::from_utf8(TOKEN).expect("text");
-    let queued = format!("*3\r\n$16\r\n{NUMBER}\r\n$43\r\n{token}\r\n:9999\r\n");
-    // Numbers of holders and releases in turns, as 32 locks in the strict dialect leave them to read.
-    let burst = format!(":{NUMBER}\r\n:1\r\n").repeat(BURST / 2);
+    let queued = format!("*3\r\n$16\r\n{FENCE}\r\n$43\r\n{token}\r\n:9999\r\n");
+    // Fences and releases in turns, as 32 locks in the strict dialect leave them to read.
+    let burst = format!(":{FENCE}\r\n:1\r\n").repeat(BURST / 2);
     let mut group = criterion.benchmark_group("parse");
     for (title, replies, count) in [
         ("+OK", "+OK\r\n", 1),

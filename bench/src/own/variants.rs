@@ -24,7 +24,7 @@ pub enum Home {
 
 /// All of them, a line each. The first one is who the others are compared with.
 pub const VARIANTS: &[Variant] = &[
-    // What other libraries do: the lock alone, without a number for its holder.
+    // What other libraries do: the lock alone, without a fence for its holder.
     Variant {
         name: "quorlock-redlock",
         home: Home::Servers,

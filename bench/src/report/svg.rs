@@ -28,7 +28,7 @@ pub fn chart(report: &Report, machine: &Machine) -> String {
     draw(report, machine, panels)
 }
 
-/// The first and the last column of the last setting, for whoever wants to see one thing.
+/// The first and the last column of the last setting, for a reader who wants to see one thing.
 pub fn short_chart(report: &Report, machine: &Machine) -> String {
     let charted = || report.columns.iter().enumerate().filter(|(_, column)| column.charted);
     let columns = charted().next().into_iter().chain(charted().skip(1).last());

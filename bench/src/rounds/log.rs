@@ -20,7 +20,7 @@ pub struct Log<'a>(&'a [RedisServer]);
 #[derive(Debug, Default)]
 pub struct Seen {
     commands: BTreeMap<Verb, u64>,
-    /// The tokens of those who asked some node to confirm a number.
+    /// The tokens of those who asked some node to confirm a fence.
     confirmed: BTreeSet<Vec<u8>>,
 }
 
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_to_confirm_a_number_counts_once() -> Result<()> {
+    fn who_has_to_confirm_a_fence_counts_once() -> Result<()> {
         let servers = servers(3);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let urls = servers.iter().map(RedisServer::url);
@@ -114,8 +114,8 @@ mod tests {
         })?;
         let locker = locker.expect("it has connected");
         // Whichever two of them answer first, they do not agree.
-        for (server, number) in servers.iter().zip(["4000000000000000", "5000000000000000"]) {
-            server.command(&["SET", "bench/a:quorlock:fence", number]);
+        for (server, fence) in servers.iter().zip(["4000000000000000", "5000000000000000"]) {
+            server.command(&["SET", "bench/a:quorlock:fence", fence]);
         }
         let log = Log::of(&servers)?;
         log.clear()?;

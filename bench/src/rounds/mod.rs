@@ -1,4 +1,4 @@
-//! How often one round trip is enough: the nodes agree on the holder's number at once, and none of them has
+//! How often one round trip is enough: the nodes agree on the holder's fence at once, and none of them has
 //! to be asked to confirm it.
 
 mod log;
@@ -18,7 +18,7 @@ use crate::peers::{Contention, Cycles, Process, System};
 use crate::report::{Cell, Column, Group, Report, Row};
 
 const NODES: usize = 5;
-/// Those with a number for each holder, the default first.
+/// Those with a fence for each holder, the default first.
 const SYSTEMS: [&str; 2] = ["quorlock-strict", "quorlock-fenced"];
 /// Of those who want one name, one waiter in each: a few, of which one often asks while the lock is being
 /// released, and so many that there is always a queue.

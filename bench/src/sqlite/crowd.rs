@@ -65,7 +65,7 @@ pub async fn member(part: Part) -> Result<()> {
     stdin().lines().next().context("nobody started it")??;
     let (start, mut turns) = (Instant::now(), 0_u64);
     while start.elapsed() < TIME {
-        // Whoever finds the file busy for too long tries again.
+        // A process that finds the file busy for too long tries again.
         if let Ok(guard) = locker.lock("crowd").await {
             turns += 1;
             drop(guard.release().await);

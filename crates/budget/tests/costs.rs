@@ -15,7 +15,7 @@ use quorlock_testkit::{skipping, test};
 use tempfile::TempDir;
 
 /// The most instructions of lock + release: what they were when this was last written down, and 15 %,
-/// since compilers and C libraries differ. Whoever makes it faster writes down the new number.
+/// since compilers and C libraries differ. A change that makes it faster writes down the new number.
 const ONE_NODE: u64 = MEASURED_ONE_NODE * 115 / 100;
 const FIVE_NODES: u64 = MEASURED_FIVE_NODES * 115 / 100;
 const MEASURED_ONE_NODE: u64 = 8_222;

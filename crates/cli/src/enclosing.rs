@@ -62,16 +62,16 @@ impl Enclosing {
         name: &OsStr,
         owner: &Owner,
         token: &TokenText,
-        number: Option<u64>,
+        given: Option<u64>,
     ) -> [(&'static str, OsString); 5] {
         let owner = owner.id();
         let entry = format!("{owner}:{}", hex(name));
         let held = if self.held.is_empty() { entry } else { format!("{},{entry}", self.held) };
         // All who take part in one lock have one fence: what one of them has written with a higher one
         // would shut the others out. Empty is better than that of another lock.
-        let fence = match number {
+        let fence = match given {
             _ if self.token == token.as_str() && !self.fence.is_empty() => self.fence.clone(),
-            Some(number) => number.to_string(),
+            Some(given) => given.to_string(),
             None => String::new(),
         };
         [
@@ -99,26 +99,26 @@ mod tests {
     use super::*;
 
     fn inside(outer: &Enclosing, name: &str, id: &str) -> Enclosing {
-        numbered(outer, name, id, Some(7))
+        fenced(outer, name, id, Some(7))
     }
 
-    fn numbered(outer: &Enclosing, name: &str, id: &str, number: Option<u64>) -> Enclosing {
+    fn fenced(outer: &Enclosing, name: &str, id: &str, given: Option<u64>) -> Enclosing {
         let owner = Owner::from_id(&id.repeat(24)).unwrap();
         let token = Token::parse(format!("ql:{}", id.repeat(40)).as_bytes()).unwrap().text();
         let [(_, name), (_, owner), (_, held), (_, token), (_, fence)] =
-            outer.inside(name.as_ref(), &owner, &token, number);
+            outer.inside(name.as_ref(), &owner, &token, given);
         let text = |value: OsString| value.into_string().unwrap();
         let (owner, held, token, fence) = (text(owner), text(held), text(token), text(fence));
         Enclosing { name, owner, held, token, fence }
     }
 
     #[test]
-    fn all_who_take_part_in_a_lock_have_one_number() {
-        let a = numbered(&Enclosing::default(), "a", "1", Some(7));
+    fn all_who_take_part_in_a_lock_have_one_fence() {
+        let a = fenced(&Enclosing::default(), "a", "1", Some(7));
         assert_eq!(a.fence, "7");
-        assert_eq!(numbered(&a, "a", "1", Some(8)).fence, "7", "the same lock");
-        assert_eq!(numbered(&a, "b", "2", Some(8)).fence, "8", "another one");
-        assert_eq!(numbered(&a, "b", "2", None).fence, "", "not that of another lock");
+        assert_eq!(fenced(&a, "a", "1", Some(8)).fence, "7", "the same lock");
+        assert_eq!(fenced(&a, "b", "2", Some(8)).fence, "8", "another one");
+        assert_eq!(fenced(&a, "b", "2", None).fence, "", "not that of another lock");
     }
 
     #[test]

@@ -68,8 +68,8 @@ impl Failed {
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        let told = note::why_taken(&error, SystemTime::now());
-        Self::new(code_of(&error), told.unwrap_or_else(|| error.to_string()))
+        let message = note::why_taken(&error, SystemTime::now());
+        Self::new(code_of(&error), message.unwrap_or_else(|| error.to_string()))
     }
 }
 

@@ -113,6 +113,6 @@ fn row(status: &Status) -> [String; 6] {
         status.note().and_then(|note| note.since).map_or_else(unknown, utc_for_people),
         status.remaining().map_or_else(unknown, shown),
         status.waiters().map_or_else(unknown, |count| count.to_string()),
-        status.fence().map_or_else(unknown, |number| number.to_string()),
+        status.fence().map_or_else(unknown, |fence| fence.to_string()),
     ]
 }

@@ -71,14 +71,14 @@ fn main() -> ExitCode {
     if let Some(code) = last_signal::end(std::env::args_os().skip(1)) {
         return ExitCode::from(code);
     }
-    let told = |failed: Failed| {
+    let report = |failed: Failed| {
         stderr::fail(failed.message);
         failed.code
     };
     let code = match exec::become_command() {
-        Some(failed) => told(failed),
+        Some(failed) => report(failed),
         None => match args::read() {
-            Ok(args) => execute(args).unwrap_or_else(told),
+            Ok(args) => execute(args).unwrap_or_else(report),
             Err(code) => code,
         },
     };

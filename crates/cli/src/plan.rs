@@ -422,7 +422,7 @@ impl Cluster {
     pub(crate) async fn connect(&self) -> Result<Locker, Error> {
         let said = HeldBack::new();
         let locker = self.builder().connect().await?;
-        said.let_go();
+        said.flush();
         Ok(locker)
     }
 

@@ -46,14 +46,14 @@ impl Release {
 pub(crate) async fn release(plan: &Release) -> Result<u8, Failed> {
     let locker = plan.cluster.connect().await?;
     let released = match &plan.right {
-        Right::Token(token) => give_back(plan, &locker, token).await.map_err(Failed::from),
+        Right::Token(token) => release_with_token(plan, &locker, token).await.map_err(Failed::from),
         Right::Force { confirmed } => take_away(plan, &locker, *confirmed).await,
     };
     locker.shutdown().await;
     released.map(|()| 0)
 }
 
-async fn give_back(plan: &Release, locker: &Locker, token: &Secret) -> Result<(), Error> {
+async fn release_with_token(plan: &Release, locker: &Locker, token: &Secret) -> Result<(), Error> {
     locker.resume(plan.name.as_bytes(), &token.0).await?.release().await.map(drop)
 }
 
@@ -61,7 +61,7 @@ async fn take_away(plan: &Release, locker: &Locker, confirmed: bool) -> Result<(
     let seen = locker.inspect(plan.name.as_bytes()).await?;
     let name = &seen.name;
     if seen.verdict() == Verdict::Free && seen.nodes.iter().all(|node| !holds(&node.record)) {
-        let forgotten = if confirmed { forget_number(plan).await? } else { String::new() };
+        let forgotten = if confirmed { forget_fence(plan).await? } else { String::new() };
         return stdout::write(&format!("{name} is free{forgotten}\n"));
     }
     let holder = described(&seen);
@@ -75,15 +75,15 @@ async fn take_away(plan: &Release, locker: &Locker, confirmed: bool) -> Result<(
         0 => format!("the lock {name} has changed hands meanwhile, and is left as it is"),
         _ => format!("broke the lock {name}, {holder}, on {count} of {} nodes", nodes.len()),
     };
-    let forgotten = forget_number(plan).await?;
+    let forgotten = forget_fence(plan).await?;
     stdout::write(&format!("{text}{forgotten}\n"))
 }
 
 /// Has nodes forget a fence that no holder can have got, and says so.
-async fn forget_number(plan: &Release) -> Result<String, Failed> {
-    match plan.cluster.builder().admin().forget_number(plan.name.as_bytes()).await? {
+async fn forget_fence(plan: &Release) -> Result<String, Failed> {
+    match plan.cluster.builder().admin().forget_fence(plan.name.as_bytes()).await? {
         (0, _) => Ok(String::new()),
-        (count, _) => Ok(format!("; {count} of the nodes have forgotten a number that was none")),
+        (count, _) => Ok(format!("; {count} of the nodes have forgotten a fence that was none")),
     }
 }
 

@@ -39,8 +39,8 @@ pub(crate) async fn status(plan: &plan::Status) -> Result<u8, Failed> {
     let status = locker.inspect(plan.name.as_bytes()).await?;
     plan.cluster.refuse_other_set(&status).await?;
     stdout::write(&text(plan, &status))?;
-    let told = matches!(status.verdict(), Verdict::Held(_) | Verdict::Free | Verdict::Split);
-    Ok(if told { 0 } else { exit::UNAVAILABLE })
+    let is_known = matches!(status.verdict(), Verdict::Held(_) | Verdict::Free | Verdict::Split);
+    Ok(if is_known { 0 } else { exit::UNAVAILABLE })
 }
 
 /// Shows it again and again, until nobody reads it any more.
@@ -140,8 +140,8 @@ fn table(status: &Status, now: SystemTime) -> String {
             let _ = writeln!(text, "since:   {}", note::since_for_people(since, now));
         }
     }
-    if let Some(number) = status.fence() {
-        let _ = writeln!(text, "fence:   {number}");
+    if let Some(fence) = status.fence() {
+        let _ = writeln!(text, "fence:   {fence}");
     }
     if let Some(left) = status.quarantine() {
         let _ = writeln!(

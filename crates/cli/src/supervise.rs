@@ -276,8 +276,8 @@ impl Watch<'_> {
 fn cap(plan: &plan::Run) -> Option<Duration> {
     let kill_after = plan.kill_after?;
     let last_part = grace::reserve(plan.cluster.ttl);
-    let told = plan.cluster.lead().saturating_sub(last_part);
-    (kill_after > told).then(|| plan.max_hold?.checked_sub(kill_after + last_part)).flatten()
+    let notice = plan.cluster.lead().saturating_sub(last_part);
+    (kill_after > notice).then(|| plan.max_hold?.checked_sub(kill_after + last_part)).flatten()
 }
 
 async fn at(moment: Option<Instant>) {

@@ -195,8 +195,7 @@ pub(crate) async fn wait_for(
     stderr::hide();
     if let Ok(guard) = &taken {
         let (name, waited) = (guard.name(), shown(patience.began.elapsed()));
-        let fence =
-            guard.try_fence().map_or_else(String::new, |number| format!(", fence {number}"));
+        let fence = guard.try_fence().map_or_else(String::new, |fence| format!(", fence {fence}"));
         tracing::info!(lock = %name, "got the lock {name} after {waited}{fence}");
     }
     taken

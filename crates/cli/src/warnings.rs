@@ -51,7 +51,7 @@ fn refusal(problem: &str) -> Failed {
 /// What waits to be said, if anything has to wait.
 static HELD_BACK: Mutex<Option<Vec<Said>>> = Mutex::new(None);
 
-/// Holds back what is said of single nodes, until [`let_go`](HeldBack::let_go): an error may be about to say all of
+/// Holds back what is said of single nodes, until [`flush`](HeldBack::flush): an error may be about to say all of
 /// it at once. Dropped, it leaves that unsaid.
 pub(crate) struct HeldBack(());
 
@@ -62,7 +62,7 @@ impl HeldBack {
     }
 
     /// Says it now.
-    pub(crate) fn let_go(self) {
+    pub(crate) fn flush(self) {
         for said in held_back().take().into_iter().flatten() {
             said.tell();
         }

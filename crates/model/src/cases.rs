@@ -1,7 +1,7 @@
 //! What is checked, and what has to come of it.
 
 use crate::check::{FENCES_GROW, ONE_HOLDER};
-use crate::setup::{Bounds, NUMBERS_PER_TICK, Variant};
+use crate::setup::{Bounds, FENCES_PER_TICK, Variant};
 
 /// One version of the protocol, within bounds that show something of it.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ fn holding(full: bool) -> Vec<Case> {
         strict(
             "asking again",
             Bounds { ticks: 2, asks: 1, ..plain },
-            Bounds { ticks: 3, asks: 1, extensions: 1, eager: NUMBERS_PER_TICK, ..faulty },
+            Bounds { ticks: 3, asks: 1, extensions: 1, eager: FENCES_PER_TICK, ..faulty },
         ),
         strict(
             "clocks that jump",
@@ -119,7 +119,7 @@ const HELD: Bounds = Bounds {
     asks: 1,
     losses: false,
     held_at_start: true,
-    eager: NUMBERS_PER_TICK,
+    eager: FENCES_PER_TICK,
     ..DIRECTED
 };
 

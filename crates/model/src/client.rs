@@ -45,7 +45,7 @@ pub struct Side {
     /// What the client has sent and the node has not seen.
     pub under_way: Option<Request>,
     /// The fence that the node granted the lock with; 0 if it did not.
-    pub number: Fence,
+    pub fence: Fence,
     /// Until when the client may believe in its record on this node; 0 if there is none.
     pub lease: Time,
     /// Whether the node has confirmed the fence, or answered the extension.
@@ -69,7 +69,7 @@ impl Client {
                 let fence = agreed(sides)?;
                 (
                     fence,
-                    majority(sides.map(|side| if side.number == fence { side.lease } else { 0 })),
+                    majority(sides.map(|side| if side.fence == fence { side.lease } else { 0 })),
                 )
             }
             Phase::Confirming { fence, .. } => {
@@ -90,14 +90,14 @@ impl Client {
     /// The fence that is yet to be confirmed: a majority has granted the lock, not with one fence.
     #[must_use]
     pub fn divided(&self, sides: &[Side; NODES], now: Time) -> Option<Fence> {
-        let largest = sides.iter().map(|side| side.number).max()?;
+        let largest = sides.iter().map(|side| side.fence).max()?;
         let (unconfirmed, fence) = match self.phase {
             Phase::Idle | Phase::Holding { .. } => return None,
             Phase::Asking { .. } => (agreed(sides).is_none(), largest),
             // A vote has come since. One may have gone too, but a fence never becomes smaller.
             Phase::Confirming { fence, .. } => {
                 let open =
-                    |side: &Side| side.number > 0 && !side.counted && side.under_way.is_none();
+                    |side: &Side| side.fence > 0 && !side.counted && side.under_way.is_none();
                 (largest > fence || sides.iter().any(open), largest.max(fence))
             }
         };
@@ -119,8 +119,8 @@ impl Client {
 
 /// The fence that a majority has granted the lock with.
 fn agreed(sides: &[Side; NODES]) -> Option<Fence> {
-    sides.iter().map(|side| side.number).find(|number| {
-        *number > 0 && sides.iter().filter(|side| side.number == *number).count() >= ENOUGH
+    sides.iter().map(|side| side.fence).find(|fence| {
+        *fence > 0 && sides.iter().filter(|side| side.fence == *fence).count() >= ENOUGH
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::client::Phase;
 use crate::node::{FOREVER, Marker, Memory, Owner, Request};
-use crate::setup::{CLIENTS, NUMBERS_PER_TICK, START, Setup, Time};
+use crate::setup::{CLIENTS, FENCES_PER_TICK, START, Setup, Time};
 use crate::world::World;
 
 impl World {
@@ -17,7 +17,7 @@ impl World {
             let both = [column.node.memory.waiting, column.node.disk.waiting];
             both.into_iter().flatten().flatten().map(|ticket| ticket.sent)
         });
-        let numbers = ticket.min().map_or(oldest, |sent| sent.min(oldest)) * NUMBERS_PER_TICK;
+        let fences = ticket.min().map_or(oldest, |sent| sent.min(oldest)) * FENCES_PER_TICK;
         let idle = self.clients.map(|client| client.phase == Phase::Idle);
         let restorable = setup.bounds.restored && self.faults > 0;
         for column in &mut self.columns {
@@ -36,7 +36,7 @@ impl World {
                         }
                     }
                 }
-                memory.tidy(floor, numbers);
+                memory.tidy(floor, fences);
             }
             if node.forgotten <= floor {
                 node.forgotten = 0;
@@ -54,9 +54,9 @@ impl World {
                 }
             }
         }
-        for (number, client) in self.clients.iter_mut().enumerate() {
+        for (index, client) in self.clients.iter_mut().enumerate() {
             for column in &mut self.columns {
-                let side = &mut column.sides[number];
+                let side = &mut column.sides[index];
                 if side.lease <= self.now {
                     side.lease = 0;
                 }
@@ -69,7 +69,7 @@ impl World {
         }
         // A client that wins from now on was granted the lock by a request that is still believed.
         let youngest = (self.now + 1).saturating_sub(setup.belief());
-        if self.last_fence < youngest * NUMBERS_PER_TICK {
+        if self.last_fence < youngest * FENCES_PER_TICK {
             self.last_fence = 0;
         }
     }
@@ -117,7 +117,7 @@ impl World {
 }
 
 impl Memory {
-    fn tidy(&mut self, floor: Time, numbers: Time) {
+    fn tidy(&mut self, floor: Time, fences: Time) {
         let record = &mut self.record;
         if record.expiry <= floor {
             record.expiry = 0;
@@ -128,7 +128,7 @@ impl Memory {
         if record.owner == Owner::Nobody {
             record.expiry = 0;
         }
-        if record.fence < numbers {
+        if record.fence < fences {
             record.fence = 0;
         }
         if self.quarantine <= floor {

@@ -89,8 +89,8 @@ fn cases(full: bool) -> Vec<Case> {
 }
 
 fn print(run: &[Step]) {
-    for (number, step) in run.iter().enumerate() {
-        println!("  {number:>4}. {}", step.what);
+    for (index, step) in run.iter().enumerate() {
+        println!("  {index:>4}. {}", step.what);
         for part in &step.after {
             println!("          {part}");
         }

@@ -2,7 +2,7 @@
 
 use crate::client::{Phase, Side};
 use crate::node::{Memory, Owner, Request};
-use crate::setup::{Fence, NUMBERS_PER_TICK, Setup, Variant};
+use crate::setup::{FENCES_PER_TICK, Fence, Setup, Variant};
 use crate::world::{Events, World};
 
 impl World {
@@ -26,7 +26,7 @@ impl World {
 
     fn send_acquire(&mut self, client: usize, ahead: Fence, to: impl Fn(&Side) -> bool) {
         let sent = self.now;
-        let proposal = sent * NUMBERS_PER_TICK + ahead;
+        let proposal = sent * FENCES_PER_TICK + ahead;
         for column in &mut self.columns {
             let side = &mut column.sides[client];
             if to(side) {
@@ -48,8 +48,8 @@ impl World {
         self.clients[client].phase = Phase::Confirming { fence, since };
         for column in &mut self.columns {
             let side = &mut column.sides[client];
-            side.counted = side.number == fence || same && side.counted;
-            if !side.counted && (everybody || side.number > 0) {
+            side.counted = side.fence == fence || same && side.counted;
+            if !side.counted && (everybody || side.fence > 0) {
                 side.under_way = Some(Request::Confirm { fence });
             }
         }
@@ -72,7 +72,7 @@ impl World {
         self.last_fence = fence;
         self.last_holder = u8::try_from(client).ok();
         for column in &mut self.columns {
-            column.sides[client].number = 0;
+            column.sides[client].fence = 0;
             column.sides[client].counted = false;
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::client::Phase;
 use crate::node::{Answer, FOREVER, Grant, Owner, Request};
-use crate::setup::{Fence, NUMBERS_PER_TICK, Setup, Time, Variant};
+use crate::setup::{FENCES_PER_TICK, Fence, Setup, Time, Variant};
 use crate::world::{Events, World};
 
 impl World {
@@ -63,7 +63,7 @@ impl World {
         let node = &mut self.columns[node].node;
         let before = node.memory;
         // It was sent before its client could hear of any marker but the first.
-        let request = (sent, sent * NUMBERS_PER_TICK, false);
+        let request = (sent, sent * FENCES_PER_TICK, false);
         let answer = node.memory.acquire(setup, Owner::Gone, request, sent);
         self.early_vote |= matches!(answer, Answer::Granted(_)) && sent < node.forgotten;
         node.memory != before
@@ -103,23 +103,23 @@ impl World {
     fn hear_vote(&mut self, setup: &Setup, client: usize, node: usize, sent: Time, answer: Answer) {
         let side = &mut self.columns[node].sides[client];
         side.informed = true;
-        let (number, lease) = match answer {
-            Answer::Granted(number) => (number, sent + setup.belief()),
+        let (given, lease) = match answer {
+            Answer::Granted(given) => (given, sent + setup.belief()),
             _ => (0, 0),
         };
         match self.clients[client].phase {
             Phase::Idle => {}
             Phase::Asking { .. } => {
-                side.number = number;
+                side.fence = given;
                 side.lease = lease;
             }
             Phase::Confirming { fence, .. } => {
-                side.number = number;
+                side.fence = given;
                 side.lease = lease;
                 // A larger one does not confirm this fence: the holder before may have had one
                 // in between.
                 side.counted =
-                    number == fence || setup.variant == Variant::LateVoteConfirms && number > fence;
+                    given == fence || setup.variant == Variant::LateVoteConfirms && given > fence;
             }
             Phase::Holding { .. } => side.lease = side.lease.max(lease),
         }

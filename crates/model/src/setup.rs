@@ -21,7 +21,7 @@ pub(crate) const START: Time = 1;
 /// How many fences their clock counts in one tick. Real ones count microseconds, so that the
 /// grants of one lease never use up as many fences as the lease has; so many do not fit here, but
 /// more than the grants that the bounds allow.
-pub(crate) const NUMBERS_PER_TICK: Fence = 6;
+pub(crate) const FENCES_PER_TICK: Fence = 6;
 
 /// The protocol, and what happens when one of its rules is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -57,7 +57,7 @@ impl Display for Action {
             }
             Self::Confirm { client, everybody } => {
                 let whom = if everybody { "all nodes" } else { "those that granted it" };
-                write!(f, "{} sends the largest number to {whom}", NAMES[client])
+                write!(f, "{} sends the largest fence to {whom}", NAMES[client])
             }
             Self::Release(client) => write!(f, "{} releases", NAMES[client]),
             Self::Extend(client) => write!(f, "{} extends", NAMES[client]),
@@ -73,7 +73,7 @@ impl Display for Action {
                 write!(f, "node {node} refuses {}, as its clock is far ahead", NAMES[client])
             }
             Self::ReleaseOld { node, heard, .. } => {
-                let lost = if heard { "" } else { ", and word of a grant is lost" };
+                let lost = if heard { "" } else { ", and the grant message is lost" };
                 write!(f, "node {node} serves a release of an earlier round{lost}")
             }
             Self::Suffer(node, Fault::Emptied) => write!(f, "node {node} forgets everything"),
@@ -142,11 +142,11 @@ impl World {
             }
         };
         for (node, side) in self.sides(client).iter().enumerate() {
-            if side.number > 0 && side.lease == 0 {
-                add(&mut text, format_args!("; node {node} gave {}, which is over", side.number));
-            } else if side.number > 0 {
-                let (number, lease) = (side.number, side.lease);
-                add(&mut text, format_args!("; node {node} gave {number} until {lease}"));
+            if side.fence > 0 && side.lease == 0 {
+                add(&mut text, format_args!("; node {node} gave {}, which is over", side.fence));
+            } else if side.fence > 0 {
+                let (fence, lease) = (side.fence, side.lease);
+                add(&mut text, format_args!("; node {node} gave {fence} until {lease}"));
             } else if side.lease > 0 {
                 add(&mut text, format_args!("; on node {node} until {}", side.lease));
             }

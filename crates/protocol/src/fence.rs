@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_agreed_on_once_a_majority_gave_it_out_and_no_node_a_higher_one() {
+    fn a_fence_is_agreed_on_once_a_majority_gave_it_out_and_no_node_a_higher_one() {
         assert_eq!(highest(&[7]), HolderFence { last: 7, agreed: false });
         assert_eq!(highest(&[7, 7]), HolderFence { last: 7, agreed: true });
         assert_eq!(highest(&[7, 8]), HolderFence { last: 8, agreed: false });
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn no_block_ends_where_one_more_is_not_another_number() {
+    fn no_block_ends_where_one_more_is_not_another_fence() {
         let one = Proposal { least: 1, block: 1 };
         assert_eq!(one.after(FENCES_END - 2), Some(FENCES_END - 1));
         assert_eq!(one.after(FENCES_END - 1), None);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_plausible_up_to_a_day_ahead_and_while_it_can_grow() {
+    fn a_fence_is_plausible_up_to_a_day_ahead_and_while_it_can_grow() {
         assert_eq!(MOST_AHEAD_US, 86_400_000_000, "the nodes have the same");
         let now = 1_790_000_000_000_000;
         for (fence, is) in [

@@ -1,4 +1,4 @@
-//! A set of nodes, by their number.
+//! A set of nodes, by their index.
 
 use crate::MAX_NODES;
 
@@ -16,7 +16,7 @@ impl NodeSet {
         if count >= MAX_NODES { Self(u64::MAX >> 1) } else { Self((1 << count) - 1) }
     }
 
-    /// Adds `node`. Numbers that no node can have are ignored.
+    /// Adds `node`. Indices that no node can have are ignored.
     pub const fn insert(&mut self, node: usize) {
         if node < MAX_NODES {
             self.0 |= 1 << node;
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_what_was_put_in_and_ignores_impossible_numbers() {
+    fn holds_what_was_put_in_and_ignores_impossible_indices() {
         let mut set = NodeSet::EMPTY;
         set.insert(0);
         set.insert(62);

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_definite_word_stands_and_silence_may_be_broken_once() {
+    fn the_first_definite_vote_stands_and_silence_may_be_broken_once() {
         let mut tally = Tally::new(Quorum::of(3).unwrap());
         assert!(tally.record(0, Vote::Silent));
         assert!(!tally.record(0, Vote::Silent));

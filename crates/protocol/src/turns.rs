@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_as_many_turns_as_were_reserved_and_each_has_a_number_of_its_own() {
+    fn there_are_as_many_turns_as_were_reserved_and_each_has_a_fence_of_its_own() {
         let mut turns = Turns::first_of(3);
         let mut seen = std::vec![turns.current()];
         while let Some(next) = turns.next() {

@@ -98,8 +98,8 @@ impl Upkeep {
             return Duty::Over(reason);
         }
         let end = lease.valid_until();
-        let told = end.before(self.lead);
-        let last = if now < told { told } else { end };
+        let notice_at = end.before(self.lead);
+        let last = if now < notice_at { notice_at } else { end };
         match self.renewal(lease, tried) {
             Some(due) if due <= now => Duty::Renew { again: last.min(self.next_try(now, last)) },
             Some(due) => Duty::Wait { until: last.min(due) },
@@ -110,8 +110,8 @@ impl Upkeep {
     /// When to look at a lease that was just won.
     #[must_use]
     pub fn first_look(&self, lease: &Lease) -> Moment {
-        let told = lease.valid_until().before(self.lead);
-        self.renewal(lease, Moment::default()).map_or(told, |due| due.min(told))
+        let notice_at = lease.valid_until().before(self.lead);
+        self.renewal(lease, Moment::default()).map_or(notice_at, |due| due.min(notice_at))
     }
 
     /// When the next extension is due. The moment from which the validity counts is not remembered:
@@ -125,8 +125,8 @@ impl Upkeep {
         if tried == Moment::default() {
             return Some(due);
         }
-        let told = end.before(self.lead);
-        let last = if tried < told { told } else { end };
+        let notice_at = end.before(self.lead);
+        let last = if tried < notice_at { notice_at } else { end };
         Some(due.max(self.next_try(tried, last)))
     }
 

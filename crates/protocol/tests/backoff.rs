@@ -41,7 +41,7 @@ fn the_random_bits_spread_the_delay_and_further_attempts_widen_it() {
 }
 
 #[test]
-fn whoever_waits_in_quarantine_asks_less_than_once_in_a_second() {
+fn a_waiter_in_quarantine_asks_less_than_once_in_a_second() {
     let rest = |ms| rest_in_quarantine(Duration::from_millis(ms)).as_millis();
     assert_eq!(rest(30_500), 5_000, "somebody may end it before");
     assert_eq!(rest(400), 400);

@@ -24,7 +24,7 @@ fn vote() -> impl Strategy<Value = Vote> {
 }
 
 /// Ballots in the order in which they arrive; nodes may vote several times, or not at all, and one
-/// number may be that of no node.
+/// index may be that of no node.
 fn ballots(nodes: usize) -> impl Strategy<Value = Vec<Ballot>> {
     prop::collection::vec((0..=nodes, vote(), 0..200u64), 0..30).prop_map(|mut ballots| {
         ballots.sort_by_key(|(_, _, at_ms)| *at_ms);
@@ -46,23 +46,23 @@ fn at(ms: u64) -> Moment {
     SENT.after(Duration::from_millis(ms))
 }
 
-/// The word that counts for each node after the given ballots.
-fn words(nodes: usize, ballots: &[Ballot]) -> Vec<Option<Vote>> {
-    let mut words = vec![None; nodes];
+/// The vote that counts for each node after the given ballots.
+fn cast(nodes: usize, ballots: &[Ballot]) -> Vec<Option<Vote>> {
+    let mut cast = vec![None; nodes];
     for &(node, vote, _) in ballots.iter().filter(|ballot| ballot.0 < nodes) {
-        if matches!(words[node], None | Some(Vote::Silent)) {
-            words[node] = Some(vote);
+        if matches!(cast[node], None | Some(Vote::Silent)) {
+            cast[node] = Some(vote);
         }
     }
-    words
+    cast
 }
 
-fn count(words: &[Option<Vote>], vote: Vote) -> usize {
-    words.iter().filter(|word| **word == Some(vote)).count()
+fn count(cast: &[Option<Vote>], vote: Vote) -> usize {
+    cast.iter().filter(|vote_cast| **vote_cast == Some(vote)).count()
 }
 
-fn others(words: &[Option<Vote>]) -> usize {
-    words.iter().flatten().filter(|vote| **vote != Vote::Yes).count()
+fn others(cast: &[Option<Vote>]) -> usize {
+    cast.iter().flatten().filter(|vote| **vote != Vote::Yes).count()
 }
 
 proptest! {
@@ -81,8 +81,8 @@ proptest! {
         let mut decided = None;
         for (index, &(node, vote, at_ms)) in ballots.iter().enumerate() {
             let outcome = round.vote(node, vote, || at(at_ms));
-            let words = words(nodes, &ballots[..=index]);
-            let yes = count(&words, Vote::Yes);
+            let cast = cast(nodes, &ballots[..=index]);
+            let yes = count(&cast, Vote::Yes);
             if decided.is_some() {
                 prop_assert_eq!(outcome, None, "decided twice");
                 continue;
@@ -98,24 +98,24 @@ proptest! {
                 }
                 Some(AcquireOutcome::Lost(defeat)) => {
                     prop_assert!(yes < quorum.enough());
-                    prop_assert!(others(&words) > nodes - quorum.enough());
+                    prop_assert!(others(&cast) > nodes - quorum.enough());
                     prop_assert_eq!(
                         defeat == Defeat::Taken,
-                        count(&words, Vote::No) >= quorum.enough()
+                        count(&cast, Vote::No) >= quorum.enough()
                     );
                 }
                 None => {
                     prop_assert!(yes < quorum.enough(), "won and not said");
-                    prop_assert!(others(&words) <= nodes - quorum.enough(), "lost and not said");
+                    prop_assert!(others(&cast) <= nodes - quorum.enough(), "lost and not said");
                 }
             }
             decided = outcome;
         }
         prop_assert_eq!(round.outcome(), decided);
         // Whatever was decided, the tally knows every node that may hold a record of ours.
-        let words = words(nodes, &ballots);
-        for (node, word) in words.iter().enumerate() {
-            let cannot = matches!(word, Some(Vote::No | Vote::Apart | Vote::NotSent));
+        let cast = cast(nodes, &ballots);
+        for (node, vote) in cast.iter().enumerate() {
+            let cannot = matches!(vote, Some(Vote::No | Vote::Apart | Vote::NotSent));
             prop_assert_eq!(round.tally().may_have_run().contains(node), !cannot);
         }
     }
@@ -154,11 +154,11 @@ proptest! {
         let mut last = None;
         for (index, &(node, vote, at_ms)) in ballots.iter().enumerate() {
             let now = at(at_ms);
-            let words = words(nodes, &ballots[..=index]);
-            let (yes, no) = (count(&words, Vote::Yes), count(&words, Vote::No));
-            let apart = count(&words, Vote::Apart);
+            let cast = cast(nodes, &ballots[..=index]);
+            let (yes, no) = (count(&cast, Vote::Yes), count(&cast, Vote::No));
+            let apart = count(&cast, Vote::Apart);
             let those = |vote: Option<Vote>| {
-                (0..nodes).filter(|node| backing.contains(*node) && words[*node] == vote).count()
+                (0..nodes).filter(|node| backing.contains(*node) && cast[*node] == vote).count()
             };
             let taken_away = those(Some(Vote::No)) > 0;
             let unheard = those(None) > 0;
@@ -180,15 +180,15 @@ proptest! {
                     prop_assert!(apart < quorum.enough());
                     prop_assert!(now < old && !refused);
                     prop_assert!(yes < quorum.enough() || taken_away);
-                    let all_heard = words.iter().all(Option::is_some);
-                    prop_assert!(others(&words) > nodes - quorum.enough() || all_heard);
+                    let all_heard = cast.iter().all(Option::is_some);
+                    prop_assert!(others(&cast) > nodes - quorum.enough() || all_heard);
                 }
                 None => {}
             }
             if last.is_some_and(|last| last != ExtendOutcome::Unknown) {
                 prop_assert_eq!(outcome, None, "a final outcome was changed");
             }
-            if words.iter().all(Option::is_some) {
+            if cast.iter().all(Option::is_some) {
                 prop_assert!(round.outcome().is_some(), "all have spoken and nothing is decided");
             }
             last = round.outcome();
@@ -266,18 +266,18 @@ proptest! {
         let mut decided = None;
         for (index, &(node, vote, _)) in ballots.iter().enumerate() {
             let outcome = round.vote(node, vote);
-            let words = words(nodes, &ballots[..=index]);
+            let cast = cast(nodes, &ballots[..=index]);
             if decided.is_some() {
                 prop_assert_eq!(outcome, None);
                 continue;
             }
-            let yes = count(&words, Vote::Yes);
-            let held_at_most = nodes - count(&words, Vote::No);
+            let yes = count(&cast, Vote::Yes);
+            let held_at_most = nodes - count(&cast, Vote::No);
             let expected = if yes >= quorum.enough() {
                 Some(ReleaseOutcome::Released)
             } else if held_at_most < quorum.enough() {
                 Some(ReleaseOutcome::AlreadyLost)
-            } else if words.iter().all(Option::is_some) {
+            } else if cast.iter().all(Option::is_some) {
                 Some(ReleaseOutcome::Partial)
             } else {
                 None
@@ -306,9 +306,9 @@ fn giving_up_ends_a_round_once_and_later_grants_do_not_win_it() {
 fn acquired(nodes: usize, votes: &[(Vote, u64)]) -> Option<AcquireOutcome> {
     let quorum = Quorum::of(nodes).expect("a few nodes");
     let mut round = Acquire::new(quorum, &terms(100), SENT, Duration::ZERO);
-    for (node, &(vote, number)) in votes.iter().enumerate() {
+    for (node, &(vote, fence)) in votes.iter().enumerate() {
         if vote == Vote::Yes {
-            round.fence_given(number);
+            round.fence_given(fence);
         }
         round.vote(node, vote, || at(1));
     }
@@ -317,15 +317,15 @@ fn acquired(nodes: usize, votes: &[(Vote, u64)]) -> Option<AcquireOutcome> {
 
 #[test]
 fn a_win_has_the_highest_number_that_was_given_out_and_says_whether_a_majority_gave_it() {
-    for (numbers, last, agreed) in [([7, 7], 7, true), ([7, 9], 9, false), ([9, 7], 9, false)] {
+    for (fences, last, agreed) in [([7, 7], 7, true), ([7, 9], 9, false), ([9, 7], 9, false)] {
         let fence = HolderFence { last, agreed };
         let valid_until = terms(100).valid_until(SENT);
-        let won = acquired(3, &numbers.map(|number| (Vote::Yes, number)));
-        assert_eq!(won, Some(AcquireOutcome::Won { valid_until, fence }), "{numbers:?}");
+        let won = acquired(3, &fences.map(|fence| (Vote::Yes, fence)));
+        assert_eq!(won, Some(AcquireOutcome::Won { valid_until, fence }), "{fences:?}");
     }
 }
 
-/// Whoever is told that the lock is taken waits for its holder; after a split there need not be one.
+/// A caller that is told that the lock is taken waits for its holder; after a split there need not be one.
 #[test]
 fn a_defeat_says_whether_somebody_has_it() {
     use Vote::{No, Unknown, Yes};

@@ -225,9 +225,9 @@ fn what_was_given_back_is_not_revived_and_leaves_no_time() {
     assert_eq!(lease.state(at(10)), LeaseState::Lost(LossReason::Released));
     assert_eq!((lease.valid_until(), lease.grace(at(40))), (at(100), ms(0)));
     // Told by its lead, a holder has that lead to stop in.
-    let mut told = Lease::new(at(100));
-    assert_eq!(told.notice(ms(30), at(70)), None);
-    assert_eq!((told.remaining(at(80)), told.grace(at(80))), (ms(0), ms(20)));
+    let mut lease = Lease::new(at(100));
+    assert_eq!(lease.notice(ms(30), at(70)), None);
+    assert_eq!((lease.remaining(at(80)), lease.grace(at(80))), (ms(0), ms(20)));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Several workers, one job: whoever gets the lock does it, the others find it done.
+//! Several workers, one job: the worker that gets the lock does it, the others find it done.
 //!
 //! ```text
 //! cargo run -p quorlock --example once                       three nodes in memory

@@ -121,7 +121,7 @@ impl Builder {
         self
     }
 
-    /// Whether each holder has a number that grows, [`Guard::fence`](crate::Guard::fence). Without it a
+    /// Whether each holder has a fence, a number that grows, [`Guard::fence`](crate::Guard::fence). Without it a
     /// lock on Redis in the `redlock` dialect is taken by one plain `SET`, which is faster. The `strict` dialect
     /// always has it, and refuses to do without. Default: yes.
     pub fn fences(mut self, fences: bool) -> Self {

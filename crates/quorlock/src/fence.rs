@@ -43,7 +43,7 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// *balance.write(guard.fence())? += 5;
 ///
 /// let late: Stale = balance.write(early).unwrap_err();
-/// assert_eq!((late.number, late.highest), (early, guard.fence()));
+/// assert_eq!((late.fence, late.highest), (early, guard.fence()));
 /// assert_eq!(*balance.read(), 85);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
@@ -95,12 +95,12 @@ impl<T> Fence<T> {
     ///
     /// # Panics
     /// If an earlier write panicked: what it left behind may be half of a change.
-    pub fn write(&self, number: u64) -> Result<FenceWrite<'_, T>, Stale> {
+    pub fn write(&self, fence: u64) -> Result<FenceWrite<'_, T>, Stale> {
         let mut behind = self.behind.write().expect(HALF_WRITTEN);
-        if number < behind.highest {
-            return Err(Stale { number, highest: behind.highest });
+        if fence < behind.highest {
+            return Err(Stale { fence, highest: behind.highest });
         }
-        behind.highest = number;
+        behind.highest = fence;
         Ok(FenceWrite(behind))
     }
 
@@ -111,8 +111,8 @@ impl<T> Fence<T> {
     ///
     /// # Panics
     /// As [`write`](Self::write).
-    pub fn raise(&self, number: u64) -> Result<(), Stale> {
-        self.write(number).map(drop)
+    pub fn raise(&self, fence: u64) -> Result<(), Stale> {
+        self.write(fence).map(drop)
     }
 
     /// Reads the value, which needs no fence. Blocks while another thread writes.
@@ -142,13 +142,13 @@ const HALF_WRITTEN: &str = "an earlier write to this value panicked half-way";
 /// work anew; to try again with the same fence is of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the write with the number {number} came too late: a later holder of the lock was here with \
+    "the write with the fence {fence} came too late: a later holder of the lock was here with \
      {highest}; stop, and take the lock again"
 )]
 #[non_exhaustive]
 pub struct Stale {
     /// The fence of the write.
-    pub number: u64,
+    pub fence: u64,
     /// The highest fence that was seen before.
     pub highest: u64,
 }
@@ -192,27 +192,27 @@ mod tests {
 
     #[test]
     fn the_same_holder_and_later_ones_write_and_earlier_ones_do_not() {
-        let fence = Fence::new(Vec::new());
-        for (number, is_taken) in
+        let fenced = Fence::new(Vec::new());
+        for (fence, is_taken) in
             [(5, true), (5, true), (4, false), (9, true), (8, false), (9, true)]
         {
-            let highest = fence.highest();
-            match fence.write(number) {
+            let highest = fenced.highest();
+            match fenced.write(fence) {
                 Ok(mut value) => {
-                    assert!(is_taken, "{number} after {highest}");
-                    value.push(number);
+                    assert!(is_taken, "{fence} after {highest}");
+                    value.push(fence);
                 }
                 Err(stale) => {
                     assert!(!is_taken, "{stale}");
-                    assert_eq!(stale, Stale { number, highest });
+                    assert_eq!(stale, Stale { fence, highest });
                 }
             }
         }
-        assert_eq!(*fence.read(), [5, 5, 9, 9]);
+        assert_eq!(*fenced.read(), [5, 5, 9, 9]);
     }
 
     #[test]
-    fn the_refusal_has_both_numbers_and_what_to_do() {
+    fn the_refusal_has_both_fences_and_what_to_do() {
         let stale = Fence::starting_at(34, ()).write(33).map(drop).expect_err("too late");
         let text = stale.to_string();
         for part in ["33", "34", "stop", "take the lock again"] {
@@ -222,11 +222,11 @@ mod tests {
 
     #[test]
     fn who_raised_it_reads_what_no_earlier_holder_changes_any_more() {
-        let fence = Fence::new("old");
-        fence.raise(2).expect("the first");
-        assert!(fence.write(1).is_err());
-        assert!(fence.raise(1).is_err());
-        assert_eq!((*fence.read(), fence.highest()), ("old", 2));
+        let fenced = Fence::new("old");
+        fenced.raise(2).expect("the first");
+        assert!(fenced.write(1).is_err());
+        assert!(fenced.raise(1).is_err());
+        assert_eq!((*fenced.read(), fenced.highest()), ("old", 2));
     }
 
     /// If the check and the write were two steps, a lower fence would sometimes come after a higher.
@@ -234,35 +234,35 @@ mod tests {
     fn nobody_comes_between_the_check_and_the_write() {
         const THREADS: u64 = 4;
         const WRITES: u64 = 2_000;
-        let fence = Fence::new(Vec::new());
+        let fenced = Fence::new(Vec::new());
         thread::scope(|scope| {
             for thread in 0..THREADS {
-                let fence = &fence;
+                let fenced = &fenced;
                 scope.spawn(move || {
-                    for number in (0..WRITES).map(|turn| turn * THREADS + thread) {
-                        if let Ok(mut value) = fence.write(number) {
-                            value.push(number);
+                    for fence in (0..WRITES).map(|turn| turn * THREADS + thread) {
+                        if let Ok(mut value) = fenced.write(fence) {
+                            value.push(fence);
                         }
                     }
                 });
             }
         });
-        let written = fence.read();
+        let written = fenced.read();
         assert!(written.is_sorted());
         assert_eq!(written.last(), Some(&(THREADS * WRITES - 1)));
-        assert_eq!(fence.highest(), THREADS * WRITES - 1);
+        assert_eq!(fenced.highest(), THREADS * WRITES - 1);
     }
 
     #[test]
     fn half_a_change_is_not_shown() {
-        let fence = Fence::new([0, 0]);
+        let fenced = Fence::new([0, 0]);
         let write = || {
-            let mut value = fence.write(1).expect("the first");
+            let mut value = fenced.write(1).expect("the first");
             value[0] = 1;
             panic!("before the other half");
         };
         thread::scope(|scope| scope.spawn(write).join().expect_err("it panics"));
-        let read = || *fence.read();
+        let read = || *fenced.read();
         assert!(thread::scope(|scope| scope.spawn(read).join().is_err()));
     }
 }

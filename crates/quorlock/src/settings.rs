@@ -135,7 +135,7 @@ impl Settings {
             return Err(Error::misuse(
                 format!(
                     "{} turns of one process in a row are more than the {MAX_LOCAL_TURNS} that there may be: \
-                     each reserves a number, and numbers must not outrun the clock",
+                     each reserves a fence, and fences must not outrun the clock",
                     self.local_turns
                 ),
                 format!("use at most {MAX_LOCAL_TURNS} local_turns"),

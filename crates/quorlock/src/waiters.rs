@@ -277,10 +277,10 @@ mod tests {
         let (locker, guard, wait) = standing().await;
         let (core, waiter, token) = (locker.core(), wait.waiter(), wait.token());
         wait.leave();
-        let (sent, number) = (core.now(), TicketNumber::New(1));
+        let (sent, ticket_no) = (core.now(), TicketNumber::New(1));
         let secret = core.secrets.of(0, waiter, sent);
         let ticket =
-            Ticket { client: core.client, waiter, secret, number, sent, keep: Duration::MAX };
+            Ticket { client: core.client, waiter, secret, ticket_no, sent, keep: Duration::MAX };
         let late = Late { name: Name::new("taken").unwrap(), token, ticket };
         core.nodes[0].submit(Call::new(Arc::new(late), 0));
         guard.release().await.unwrap();
@@ -315,14 +315,14 @@ mod tests {
         let locker = Locker::builder().with_nodes([node]).connect().await.unwrap();
         let _guard = locker.lock("taken").await.unwrap();
         let core = locker.core();
-        let candidate = || {
+        let new_waiter = || {
             let options = locker.lock("taken").options();
             WaitRound::start(core, Name::new("taken").unwrap(), options)
         };
-        let (first, second) = (candidate(), candidate());
+        let (first, second) = (new_waiter(), new_waiter());
         let gone = first.waiter();
         first.leave();
-        let third = candidate();
+        let third = new_waiter();
         assert_eq!(place_of(third.waiter()), place_of(gone));
         assert!(core.waiters.find(gone).is_none());
         assert!(Arc::ptr_eq(&core.waiters.find(third.waiter()).unwrap(), &third));

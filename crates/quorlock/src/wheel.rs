@@ -286,9 +286,9 @@ mod tests {
 
     use super::*;
 
-    struct Numbered(WheelSlot);
+    struct TestAlarm(WheelSlot);
 
-    impl Alarm for Numbered {
+    impl Alarm for TestAlarm {
         fn slot(&self) -> &WheelSlot {
             &self.0
         }
@@ -326,7 +326,7 @@ mod tests {
         fn what_is_set_comes_out_in_its_tick_and_what_is_cleared_does_not(
             steps in prop::collection::vec(step(), 0..200),
         ) {
-            let alarms: Vec<_> = (0..12).map(|_| Arc::new(Numbered(WheelSlot::default()))).collect();
+            let alarms: Vec<_> = (0..12).map(|_| Arc::new(TestAlarm(WheelSlot::default()))).collect();
             let mut expected: BTreeMap<usize, Moment> = BTreeMap::new();
             let mut wheel = Wheel::default();
             let mut now_us = 1_000;
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn one_that_is_far_ahead_stands_in_nobodys_way() {
-        let alarm = || Arc::new(Numbered(WheelSlot::default()));
+        let alarm = || Arc::new(TestAlarm(WheelSlot::default()));
         let (far, kept, next) = (alarm(), alarm(), alarm());
         let mut wheel = Wheel::default();
         assert!(wheel.set(us(9_000_000), Arc::clone(&far) as Arc<dyn Alarm>).is_none());

@@ -241,7 +241,7 @@ pub enum FaultKind {
     Crowd {
         /// Which.
         process: u8,
-        /// The number of the first.
+        /// The index of the first.
         first: u16,
         /// How many.
         locks: u16,
@@ -252,7 +252,7 @@ pub enum FaultKind {
         /// Which node.
         node: u8,
         /// The fence.
-        number: u64,
+        fence: u64,
     },
 }
 
@@ -384,9 +384,9 @@ fn fault(setup: &Setup, class: FaultClass, at: u64, random: &mut Random) -> Faul
         FaultClass::Forge => (FaultKind::Forge { process }, 0),
         FaultClass::Poison => {
             let ten_years = WALL_START / 1_000 + 3_650 * 24 * 3_600 * 1_000_000;
-            let numbers = [1 << 53, i64::MAX.unsigned_abs(), ten_years];
-            let number = random.pick(&numbers).unwrap_or(ten_years);
-            (FaultKind::Poison { node, number }, random.between(100 * MS, 3 * ttl))
+            let fences = [1 << 53, i64::MAX.unsigned_abs(), ten_years];
+            let fence = random.pick(&fences).unwrap_or(ten_years);
+            (FaultKind::Poison { node, fence }, random.between(100 * MS, 3 * ttl))
         }
         FaultClass::StopAll => (FaultKind::Stop { node }, random.between(20 * MS, ttl)),
         FaultClass::RollingRestart => {
@@ -590,9 +590,9 @@ impl State {
                 let now = self.now;
                 self.servers[usize::from(node)].clock.jump(now, sign * by);
             }
-            FaultKind::Poison { node, number } => {
+            FaultKind::Poison { node, fence } => {
                 let server = &mut self.servers[usize::from(node)];
-                if sign > 0 { server.poison(number) } else { server.cure() }
+                if sign > 0 { server.poison(fence) } else { server.cure() }
             }
             _ => {}
         }

@@ -20,8 +20,8 @@ impl Outcome {
         let mut lines: Vec<_> =
             self.plan.faults.iter().map(|fault| format!("fault  {fault}")).collect();
         let end = first.at + 1_000_000;
-        let told = |entry: &&Entry| entry.at + BEFORE > first.at && entry.at <= end;
-        let tail: Vec<_> = self.trace.entries().iter().filter(told).collect();
+        let shown = |entry: &&Entry| entry.at + BEFORE > first.at && entry.at <= end;
+        let tail: Vec<_> = self.trace.entries().iter().filter(shown).collect();
         let worth = tail.iter().filter_map(|entry| {
             let text = said(&entry.what)?;
             Some(format!("{}  {text}", Time(entry.at)))
@@ -56,7 +56,9 @@ fn said(what: &What) -> Option<String> {
             "node {node}: {verb:?} of process {process} for lock {name}, sent {}: {reply:?}",
             Time(*sent)
         ),
-        What::Word { node, process } => format!("node {node} tells process {process} of a grant"),
+        What::GrantMessage { node, process } => {
+            format!("node {node} tells process {process} of a grant")
+        }
         What::Wanted { process, name } => format!("process {process} wants lock {name}"),
         What::Taken { process, name, .. } => {
             format!("process {process} is told that lock {name} is taken")
@@ -72,7 +74,7 @@ fn said(what: &What) -> Option<String> {
             )
         }
         What::Until { window, until } => format!("window {window} lasts until {}", Time(*until)),
-        What::Told { window } => format!("window {window}: its holder is told of the loss"),
+        What::LossSignal { window } => format!("window {window}: its holder is told of the loss"),
         What::Closed { window } => format!("window {window}: its holder lets go"),
         What::Written(Written { window, accepted, stale, .. }) => {
             let stale = if *stale { ", too late" } else { "" };
@@ -148,8 +150,8 @@ impl fmt::Display for Fault {
             FaultKind::Crowd { process, locks, .. } => {
                 write!(f, "process {process} wants {locks} locks at once")
             }
-            FaultKind::Poison { node, number } => {
-                write!(f, "the numbers of node {node} become {number}")
+            FaultKind::Poison { node, fence } => {
+                write!(f, "the fences of node {node} become {fence}")
             }
         }?;
         if self.lasts > 0 { write!(f, ", for {} ms", self.lasts / 1_000_000) } else { Ok(()) }

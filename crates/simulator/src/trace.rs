@@ -71,7 +71,7 @@ pub enum What {
         request: u32,
     },
     /// A grant message leaves a node.
-    Word {
+    GrantMessage {
         /// From this node.
         node: u8,
         /// To this process.
@@ -112,7 +112,7 @@ pub enum What {
         until: u64,
     },
     /// Its holder was notified of the loss.
-    Told {
+    LossSignal {
         /// Which window.
         window: u32,
     },
@@ -187,7 +187,7 @@ pub struct Kept {
     /// When it ends, by the node's own clock in nanoseconds.
     pub until: u64,
     /// The last fence that was given out for the lock, whichever holder it has.
-    pub number: u64,
+    pub fence: u64,
 }
 
 /// The verbs, as far as traces tell them apart.
@@ -215,7 +215,7 @@ pub enum Reply {
     /// The node does not vote: its clock and the client's are too far apart, or it may have forgotten.
     NoVote,
     /// Something was told.
-    Told,
+    Shown,
 }
 
 /// A client learns that it holds a lock.

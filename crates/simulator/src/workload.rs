@@ -316,7 +316,7 @@ impl Client {
         let (lost, client) = (guard.lost(), self.clone());
         self.runtime.spawn(Box::pin(async move {
             if lost.await != Loss::Released {
-                client.world.note_by(client.process, What::Told { window });
+                client.world.note_by(client.process, What::LossSignal { window });
             }
         }));
     }
@@ -419,7 +419,7 @@ impl User {
         self.client.world.setup.ttl.as_nanos() as u64
     }
 
-    /// A lock with some wishes.
+    /// A lock with some options.
     fn refined(&mut self, name: usize) -> Lock {
         let ttl = self.ttl();
         let lock = self.locker.lock(NAMES[name]);
@@ -429,9 +429,9 @@ impl User {
             1 => lock.wait(Duration::from_nanos(random.between(1, ttl / 2))),
             _ => lock.wait(Duration::from_nanos(random.between(ttl / 2, 2 * ttl))),
         };
-        let wish = random.below(20);
-        self.renewed = !matches!(wish, 0 | 1 | 3 | 4 | 6);
-        match wish {
+        let option = random.below(20);
+        self.renewed = !matches!(option, 0 | 1 | 3 | 4 | 6);
+        match option {
             0 | 1 => lock.fixed(),
             2 => lock.at_least(Duration::from_nanos(ttl / 4)),
             3 => lock.max_hold(Duration::from_nanos(random.between(ttl / 2, 2 * ttl))),

@@ -68,19 +68,19 @@ fn a_loss_that_is_told_late_is_caught_within_10_seeds() {
 }
 
 #[test]
-fn a_waiter_that_hears_no_word_is_caught_within_10_seeds() {
+fn a_waiter_that_hears_no_grant_message_is_caught_within_10_seeds() {
     is_caught(Planted::MissedPush, redlock(10), &[Invariant::Liveness]);
 }
 
 #[test]
-fn a_message_that_counts_whoever_has_sent_it_is_caught_within_10_seeds() {
+fn a_message_that_counts_from_any_sender_is_caught_within_10_seeds() {
     for options in [redlock(10), strict(10)] {
         let options = with(options, &[FaultClass::Forge]);
         is_caught(Planted::SecretUnchecked, options, &[Invariant::Exclusion]);
     }
 }
 
-/// All that somebody can do who publishes what he likes, and hears everything.
+/// All that a client can do that publishes what it likes, and hears everything.
 #[test]
 fn messages_that_are_forged_or_sent_again_do_no_harm_in_20_seeds() {
     for options in [redlock(20), strict(20)] {
@@ -124,7 +124,7 @@ fn an_expired_record_that_is_dropped_before_the_clock_check_is_caught_within_60_
 }
 
 /// The clock of the node goes from as far behind as it may be to as far ahead as it may be, while
-/// whoever holds the lock cannot extend it.
+/// the holder of the lock cannot extend it.
 #[test]
 fn a_margin_of_twice_behind_is_caught_within_200_seeds() {
     const MS: u64 = 1_000_000;
@@ -205,7 +205,7 @@ fn a_maker_that_drops_what_others_hold_is_caught_within_60_seeds() {
 
 /// A release is looked at though the clocks are apart: whether the others are over cannot be seen then.
 #[test]
-fn whoever_is_over_by_a_wrong_clock_is_caught() {
+fn a_participant_that_is_over_by_a_wrong_clock_is_caught() {
     const MS: u64 = 1_000_000;
     const SCRIPT: &[&[Step]] = &[
         &[Step::Until(100), Step::Share, Step::Until(1_000), Step::Release],
@@ -230,9 +230,9 @@ fn whoever_is_over_by_a_wrong_clock_is_caught() {
     assert!(!overlaps(None), "and is kept if clocks are compared");
 }
 
-/// Two holders get one number where one more is not another.
+/// Two holders get one fence where one more is not another.
 #[test]
-fn a_poisoned_number_that_is_adopted_is_caught_within_10_seeds() {
+fn a_poisoned_fence_that_is_adopted_is_caught_within_10_seeds() {
     for dialect in [strict, redlock] {
         let options = with(dialect(10), &[FaultClass::Poison]);
         is_caught(Planted::PoisonAdopted, options, &[Invariant::Fences]);
@@ -262,8 +262,9 @@ fn a_rolling_restart_that_ends_a_lock_is_caught() {
         };
         let kept = outcome(None);
         assert_eq!(kept.violations, [], "seed {seed}");
-        let told = kept.trace.entries().iter().any(|entry| matches!(entry.what, What::Told { .. }));
-        assert!(!told, "seed {seed}: somebody has lost the lock");
+        let lost =
+            kept.trace.entries().iter().any(|entry| matches!(entry.what, What::LossSignal { .. }));
+        assert!(!lost, "seed {seed}: somebody has lost the lock");
         let found = outcome(Some(Planted::NeverWinsBack)).violations;
         assert!(found.iter().any(|it| it.invariant == Invariant::NeedlessLoss), "{found:?}");
     }

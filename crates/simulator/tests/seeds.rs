@@ -36,8 +36,8 @@ fn strict_holds_whatever_nodes_forget_and_however_their_clocks_jump() {
 #[test]
 fn what_was_found_once_stays_mended() {
     let seeds = [
-        // A lock that was broken by force went back to its holder, by a place in the queue that a node had kept for him
-        // though he had won its record back.
+        // A lock that was broken by force went back to its holder, by a place in the queue that a node had kept for it
+        // though it had won its record back.
         16_579_u64,
         // Two mistakes of the checkers: about who asks in the moment at which all clocks are set, and about who takes part
         // in the lock of a process that stands still while it lets go of it.
@@ -46,7 +46,7 @@ fn what_was_found_once_stays_mended() {
         14_690, 23_804, 36_090,
         // A mistake of the checkers: about an extension that is answered to the next holder of the same process.
         28_170,
-        // Whoever was in line behind another of his process was told that the lock is taken, when that one had left.
+        // A caller behind another of its process was told that the lock is taken, when that one had left.
         36_645,
         // The same, when that one had got no votes and the nodes voted again a moment later.
         81_413, 94_584, 192_281, 239_381,

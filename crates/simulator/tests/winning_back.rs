@@ -1,4 +1,4 @@
-//! Nodes that count again for whoever holds a lock.
+//! Nodes that count again for the holder of a lock.
 
 use quorlock_simulator::trace::What;
 use quorlock_simulator::{Dialect, Fault, FaultKind, Plan, Setup, Step, run_plan};
@@ -6,7 +6,7 @@ use quorlock_simulator::{Dialect, Fault, FaultKind, Plan, Setup, Step, run_plan}
 const MS: u64 = 1_000_000;
 
 /// One node grants nothing while the lock is taken, and can do so again before the first extension: then another one has
-/// a clock that is off. Whoever comes between this extension and the next would get the free node, and keep it.
+/// a clock that is off. A client that comes between this extension and the next would get the free node, and keep it.
 #[test]
 fn a_node_that_did_not_vote_when_a_lock_was_taken_is_won_back_with_the_first_extension() {
     const SCRIPT: &[&[Step]] = &[
@@ -25,7 +25,7 @@ fn a_node_that_did_not_vote_when_a_lock_was_taken_is_won_back_with_the_first_ext
         let (at, lasts) = (at_ms * MS, lasts_ms * MS);
         Fault { at, lasts, kind }
     };
-    let silenced = FaultKind::Poison { node: 2, number: 1 << 53 };
+    let silenced = FaultKind::Poison { node: 2, fence: 1 << 53 };
     let off = FaultKind::Excursion { node: 1, by: 2_000_000_000 };
     let plan = Plan::of(vec![fault(200, 300, silenced), fault(800, 8_000, off)]);
     for seed in 1..9 {
@@ -33,8 +33,8 @@ fn a_node_that_did_not_vote_when_a_lock_was_taken_is_won_back_with_the_first_ext
         let setup = Setup { nodes, clients, script, ..Setup::new(seed, Dialect::Strict) };
         let outcome = run_plan(&setup, plan.clone());
         assert_eq!(outcome.violations, [], "seed {seed}");
-        let told = |what: &What| matches!(what, What::Told { .. });
-        let lost = outcome.trace.entries().iter().any(|entry| told(&entry.what));
+        let is_loss = |what: &What| matches!(what, What::LossSignal { .. });
+        let lost = outcome.trace.entries().iter().any(|entry| is_loss(&entry.what));
         assert!(!lost, "seed {seed}: the holder has lost its lock");
         assert_eq!(outcome.acquisitions, 3, "seed {seed}");
     }

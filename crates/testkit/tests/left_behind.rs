@@ -51,14 +51,14 @@ fn a_dropped_server_is_gone_with_its_directory() {
 #[test]
 fn a_test_that_panics_leaves_no_server() {
     let _ = skipping::program("redis-server");
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let panicked = catch_unwind(move || {
         let server = RedisServer::start();
-        tell.send((server.pid(), directory(&server))).unwrap();
+        sender.send((server.pid(), directory(&server))).unwrap();
         panic!("a test that fails");
     });
     assert!(panicked.is_err());
-    let (pid, directory) = told.recv().unwrap();
+    let (pid, directory) = receiver.recv().unwrap();
     assert!(is_gone(pid));
     assert!(!directory.exists());
 }
@@ -82,7 +82,7 @@ fn a_server_outlives_the_thread_that_started_it() {
 fn killed_with_a_server() {
     let server = RedisServer::start();
     println!("\nserver {}", server.pid());
-    // Ends when whoever started this process does.
+    // Ends when the parent of this process does.
     stdin().lines().for_each(drop);
 }
 

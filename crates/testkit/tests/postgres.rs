@@ -61,7 +61,7 @@ fn it_runs_sql_and_goes_with_its_processes_and_its_directory() {
 fn killed_with_a_server() {
     let server = PostgresServer::start();
     println!("\nserver {}", server.pid());
-    // Ends when whoever started this process does.
+    // Ends when the parent of this process does.
     stdin().lines().for_each(drop);
 }
 

@@ -27,7 +27,7 @@ impl State {
                 // There is no queue: the client asks again.
                 record => {
                     let (TicketNumber::New(ticket_no) | TicketNumber::Agreed(ticket_no)) =
-                        ticket.number;
+                        ticket.ticket_no;
                     Answer::Queued(Box::new(Queued { ticket_no, record, will_notify: false }))
                 }
             },

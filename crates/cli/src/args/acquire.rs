@@ -14,7 +14,7 @@ The lock is not extended by itself: it ends after its TTL, whatever becomes of t
 Extend it before that with quorlock extend, and give it back with quorlock release. Where the \
 work is one command, quorlock run does all of this, and ends the command if the lock is lost.
 
-The token is printed once. Whoever has it can extend and release the lock: keep it in a variable \
+The token is printed once. Any process that has it can extend and release the lock: keep it in a variable \
 of the shell, or in a file. With --token-file nothing is printed. The file is for its owner \
 alone (mode 0600), and appears only when the lock is taken. One that is there is replaced if it \
 is empty or holds a token, and refused otherwise.
@@ -67,7 +67,7 @@ pub(crate) struct AcquireArgs {
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
 
-    /// Print JSON, for programs: the token, and the number of this holder
+    /// Print JSON, for programs: the token, and the fence of this holder
     #[arg(long)]
     pub(crate) json: bool,
 

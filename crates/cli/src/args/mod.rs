@@ -101,7 +101,7 @@ fn node_help() -> String {
 /// Run a command while a lock is held, on this machine or across many.
 ///
 /// The lock lives on one or more independent Redis or Valkey servers, its nodes, and is held by
-/// whoever has it on a majority of them. With no node named it lives in a file, for the processes
+/// the process that has it on a majority of them. With no node named it lives in a file, for the processes
 /// of this user on this machine.
 #[derive(Parser)]
 #[command(name = "quorlock", version, styles = STYLES, after_help = EXAMPLES)]

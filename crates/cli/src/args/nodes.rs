@@ -19,7 +19,7 @@ new list.
 
 Stopped at any point, the change is safe as it is, and is completed by running it again with the \
 same arguments, the old list among them. A member that cannot be reached any more can leave only \
-with --gone: on your word that it never comes back with what it knows. If a majority of the nodes is \
+with --gone, if you are sure that it never comes back with what it knows. If a majority of the nodes is \
 gone, stop all clients, wait for --max-ttl, and run quorlock init --force with the new list.
 
 With --json it is one object: exit_code, members (names), needed, voting, and for each of the nodes \

@@ -10,7 +10,7 @@ const RELEASE_EXAMPLES: &str = "\
 The token is that of quorlock acquire or of the command of a quorlock run, which loses its lock \
 by this and is ended soon after.
 
-With --force the lock is taken from whoever holds it. The holder is not asked, and learns of it \
+With --force the lock is taken from its holder. The holder is not asked, and learns of it \
 only when it next extends the lock: until then it may work on beside the next holder. Use it \
 when you know that the holder is gone or out of order. A lock that changes hands in the meantime \
 is left alone.
@@ -36,7 +36,7 @@ pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     pub(crate) token: TokenArgs,
 
-    /// Take the lock away from whoever holds it
+    /// Take the lock away from its holder
     #[arg(long, conflicts_with_all = ["token", "token_file"])]
     pub(crate) force: bool,
 

@@ -27,17 +27,17 @@ lock that nobody extends lasts no longer than its TTL: the command goes on (fg, 
 is still held then, and is killed if not.
 
 Ctrl-C reaches the command. If it ends by that, or by another signal that quorlock has passed \
-on, then quorlock ends by the same signal, as whoever waits for it can tell: a script stops its \
+on, then quorlock ends by the same signal, as the process that waits for it can tell: a script stops its \
 loop. If the command makes something else of it, quorlock ends with its exit code, and a script \
 goes on.
 
 The command finds in its environment:
   QUORLOCK_NAME   the lock
-  QUORLOCK_TOKEN  its token, a secret: whoever has it can extend and release
+  QUORLOCK_TOKEN  its token, a secret: a process with it can extend and release
                   the lock. Another one with every run, so a value for a
                   compare-and-set in what the lock protects
-  QUORLOCK_FENCE  its number: higher than that of everybody who held the
-                  lock before. Pass it on with every write, and let what the
+  QUORLOCK_FENCE  its fence, a number: higher than that of everybody who held
+                  the lock before. Pass it on with every write, and let what the
                   lock protects refuse a lower one than it has seen
   QUORLOCK_OWNER  its owner, a secret
   QUORLOCK_HELD   the owners of all runs around it, secrets too
@@ -131,7 +131,7 @@ pub(crate) struct RunArgs {
     pub(crate) kill_after: Option<Duration>,
 
     #[arg(
-        help = "How long before the end of the lease the command is told (--signal), if the lock cannot be extended: \
+        help = "How long before the end of the lease the command gets its signal (--signal), if the lock cannot be extended: \
                 what it gets to clean up in, before it is killed (SIGKILL). At most half of the lease, which is \
                 a little less than the TTL [default: a sixth of the TTL]"
     )]

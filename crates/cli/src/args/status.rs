@@ -23,7 +23,7 @@ With --json it is one object in one line. Fields are never removed; what is not 
                 holder
   remaining_ms  how long it stays taken unless it is renewed
   waiting       how many processes wait for it
-  fence         the number of its holder, higher than that of all before
+  fence         the fence of its holder, higher than those of all before
   quarantine_ms when a majority of the nodes votes again, if too many of them
                 cast no vote, since they were started or emptied
   nodes         for each [{node, state, holder, by, note, remaining_ms,

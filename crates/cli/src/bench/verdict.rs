@@ -15,7 +15,7 @@ const SLOW_BY: Duration = Duration::from_millis(1);
 pub(super) enum Limit {
     /// The processor here.
     Client,
-    /// The processor of the node with this number.
+    /// The processor of the node with this index.
     Server(usize),
     /// The one writer that a file can have.
     File,

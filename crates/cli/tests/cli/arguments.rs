@@ -57,7 +57,7 @@ fn bad_arguments_give_78_and_name_the_fault() {
 }
 
 #[test]
-fn no_word_of_the_library_reaches_whoever_calls_the_command() {
+fn no_term_of_the_library_reaches_the_caller_of_the_command() {
     let server = quorlock_testkit::RedisServer::start();
     let node = format!("--node={}", server.url());
     for args in [

@@ -205,7 +205,7 @@ fn eviction_is_an_error_or_a_warning_by_the_dialect() {
 fn whether_a_node_votes_is_said_and_when_it_will() {
     let server = RedisServer::builder().appendonly(true).start();
     let look = |code| examine(&mut of_urls(&[server.url()]), code);
-    let told = |found: &Found, says: &str, remedy_says: &str| {
+    let assert_found = |found: &Found, says: &str, remedy_says: &str| {
         let (severity, text, remedy) = found.of(Some(0), "marker");
         assert_eq!(severity, "error", "{text}");
         assert!(text.contains(says), "{text}");
@@ -213,12 +213,12 @@ fn whether_a_node_votes_is_said_and_when_it_will() {
         assert_eq!(found.0["nodes"][0]["usable"], false);
     };
     let new = look(69);
-    told(&new, "it has no mark", "run quorlock init if no lock was ever taken there");
-    told(&new, "it votes in 30 s, which begin with this look", "wait");
+    assert_found(&new, "it has no mark", "run quorlock init if no lock was ever taken there");
+    assert_found(&new, "it votes in 30 s, which begin with this look", "wait");
     assert_eq!(new.fact(0, "marker"), "none");
     assert_eq!(new.fact(0, "quarantine_ms"), 30_500);
     let waiting = look(69);
-    told(&waiting, "its set of nodes is new", "wait");
+    assert_found(&waiting, "its set of nodes is new", "wait");
     let left = waiting.fact(0, "quarantine_ms").as_u64().expect("a time");
     assert!((1..30_500).contains(&left), "{left}");
 
@@ -226,8 +226,8 @@ fn whether_a_node_votes_is_said_and_when_it_will() {
     assert_eq!(examine(&mut of_urls(&[server.url()]), 0).of(Some(0), "marker").0, "ok");
     server.restart();
     let restarted = examine(&mut of_urls(&[server.url()]), 69);
-    told(&restarted, "it was restarted", "votes again by itself");
-    told(&restarted, "it votes in 30 s, which begin with this look", "wait");
+    assert_found(&restarted, "it was restarted", "votes again by itself");
+    assert_found(&restarted, "it votes in 30 s, which begin with this look", "wait");
     assert_eq!(restarted.fact(0, "marker"), "of another start");
 
     let new = RedisServer::start();

@@ -82,7 +82,7 @@ fn users_of_one_group_share_a_file_of_the_machine() {
     assert_eq!(first.line(), "in");
     let second = outcome(of(4_002).args(["run", "-n", "demo", "--", "true"]));
     assert_eq!(second.code, Some(75), "{second:?}");
-    // Who waits is told, whoever holds it.
+    // A waiter is notified, whichever process holds it.
     let waits = Running::start(of(4_002).args(["run", "demo", "--", "echo", "mine"]));
     quorlock_testkit::eventually("it waits", || {
         outcome(of(4_003).args(["status", "demo"])).stdout.contains("waiting: 1")

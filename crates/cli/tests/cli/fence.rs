@@ -1,4 +1,4 @@
-//! The number of a holder, which grows with every one.
+//! The fence of a holder, which grows with every one.
 
 use quorlock_testkit::test;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::nodes::{Nodes, Record, quorlock};
 use crate::process::{Running, outcome};
 
-fn number(text: &str) -> u64 {
+fn fence(text: &str) -> u64 {
     text.trim().parse().unwrap_or_else(|_| panic!("no number: {text:?}"))
 }
 
@@ -24,7 +24,7 @@ fn the_command_of_a_run_has_it_and_every_later_one_a_higher() {
             run.args(["--dialect", dialect, "x", "--", "printenv", "QUORLOCK_FENCE"]);
             let run = outcome(&mut run);
             assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
-            let fence = number(&run.stdout);
+            let fence = fence(&run.stdout);
             assert!(fence > last, "{dialect}: {fence} after {last}");
             last = fence;
         }
@@ -36,10 +36,10 @@ fn it_is_what_the_nodes_and_the_status_say() {
     let nodes = Nodes::start(3);
     let args = ["x", "-c", "echo $QUORLOCK_FENCE; read _; exit 0"];
     let mut run = Running::start(nodes.quorlock("run").args(args));
-    let fence = number(&run.line());
+    let fence = fence(&run.line());
     quorlock_testkit::eventually("every node has the lock", || nodes.holding("x") == 3);
     for server in &nodes.0 {
-        assert_eq!(Record::on(server, "x").expect("it is held").number, fence);
+        assert_eq!(Record::on(server, "x").expect("it is held").fence, fence);
     }
     let status = outcome(nodes.quorlock("status").args(["--json", "x"]));
     let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
@@ -55,8 +55,8 @@ fn a_run_inside_a_run_has_that_of_its_own_lock() {
         echo $QUORLOCK_FENCE"#;
     let run = outcome(nodes.quorlock("run").args(["x", "-c", script]));
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
-    let numbers: Vec<_> = run.stdout.lines().map(number).collect();
-    let [same, other, own] = numbers[..] else { panic!("{run:?}") };
+    let fences: Vec<_> = run.stdout.lines().map(fence).collect();
+    let [same, other, own] = fences[..] else { panic!("{run:?}") };
     assert_eq!(same, own, "it takes part in the lock around it");
     assert!(other > own, "{run:?}");
 }
@@ -81,11 +81,11 @@ fn acquire_prints_it_if_it_is_asked_for() {
     };
     let record = on_node("x");
     assert_eq!(printed["token"], record.token);
-    assert_eq!(printed["fence"], record.number);
+    assert_eq!(printed["fence"], record.fence);
 
     let filed = acquire("y", &["--token-file", file.to_str().unwrap()]);
     let record = on_node("y");
     assert!(filed["token"].is_null(), "{filed}");
-    assert_eq!(filed["fence"], record.number);
+    assert_eq!(filed["fence"], record.fence);
     assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), record.token);
 }

@@ -37,7 +37,7 @@ fn without_a_terminal_it_has_to_be_confirmed() {
 }
 
 #[test]
-fn whoever_waits_gets_it() {
+fn a_waiter_gets_it() {
     let nodes = Nodes::start(3);
     nodes.take("x");
     let waiting = Running::start(nodes.quorlock("run").args(["x", "--", "echo", "in"]));
@@ -84,7 +84,7 @@ fn a_token_and_force_exclude_each_other() {
 
 /// What no holder can have been given is forgotten, where it lies, once somebody says so.
 #[test]
-fn a_number_that_is_none_is_forgotten() {
+fn a_fence_that_is_none_is_forgotten() {
     let nodes = Nodes::start(3);
     let run = || {
         outcome(nodes.quorlock("run").args([

@@ -33,7 +33,7 @@ fn the_lock_is_held_until_the_last_process_of_the_command_has_ended() {
     assert_eq!(nodes.holding("x"), 1);
     kill(pids[1]);
     assert_eq!(run.end().code, Some(3));
-    nodes.all_let_go("x");
+    nodes.all_released("x");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn what_is_left_behind_on_purpose_holds_nothing_up() {
         let left: i32 = run.stdout.trim().parse().unwrap();
         assert!(is_alive(left));
         assert_eq!((run.code, run.stderr.as_str()), (Some(3), ""));
-        nodes.all_let_go("x");
+        nodes.all_released("x");
         kill(left);
     }
 }

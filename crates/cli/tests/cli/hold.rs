@@ -49,7 +49,7 @@ fn the_lock_is_kept_for_a_while_after_a_short_command() {
     let args = ["--hold-at-least", "1200ms", "x", "--", "sh", "-c", "exit 3"];
     assert_eq!(outcome(nodes.quorlock("run").args(args)).code, Some(3));
     assert!(began.elapsed() >= Duration::from_millis(1_200));
-    nodes.all_let_go("x");
+    nodes.all_released("x");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_signal_ends_the_keeping_and_the_exit_code_stays() {
         ended
     });
     assert_eq!(run.end().code, Some(3));
-    nodes.all_let_go("x");
+    nodes.all_released("x");
 }
 
 #[test]

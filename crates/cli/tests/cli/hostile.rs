@@ -171,7 +171,7 @@ fn what_a_server_says_does_nothing_to_a_terminal() {
     }
 }
 
-/// Whoever may write to a node gives a lock such a name and note.
+/// A client that may write to a node gives a lock such a name and note.
 #[test]
 fn what_another_user_says_does_nothing_to_a_terminal() {
     let nodes = Nodes::start(1);

@@ -1,4 +1,4 @@
-//! `quorlock init`: nodes are new on somebody's word.
+//! `quorlock init`: nodes are new where an operator says so.
 
 use std::process::Command;
 
@@ -26,14 +26,14 @@ fn init(nodes: &Nodes, args: &[&str]) -> Outcome {
 fn states(nodes: &Nodes, args: &[&str], code: i32) -> Vec<String> {
     let run = init(nodes, &[&["--json"], args].concat());
     assert_eq!((run.code, run.stderr.as_str()), (Some(code), ""), "{run:?}");
-    let told: Value = serde_json::from_str(&run.stdout).expect("JSON");
-    assert_eq!(told["exit_code"], code, "{told}");
-    let of_nodes = told["nodes"].as_array().expect("nodes").iter().zip(&nodes.0);
-    let state = |(told, server): (&Value, &RedisServer)| {
-        assert_eq!(told["node"], format!("redis://{}", server.addr()));
-        let state = told["state"].as_str().expect("a state").to_owned();
+    let printed: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    assert_eq!(printed["exit_code"], code, "{printed}");
+    let of_nodes = printed["nodes"].as_array().expect("nodes").iter().zip(&nodes.0);
+    let state = |(node, server): (&Value, &RedisServer)| {
+        assert_eq!(node["node"], format!("redis://{}", server.addr()));
+        let state = node["state"].as_str().expect("a state").to_owned();
         let is_wrong = ["refused", "failed"].contains(&&*state);
-        assert_eq!(told["error"].is_string(), is_wrong, "{told}");
+        assert_eq!(node["error"].is_string(), is_wrong, "{node}");
         state
     };
     of_nodes.map(state).collect()

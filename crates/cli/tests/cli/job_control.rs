@@ -20,7 +20,7 @@ fn a_command_reads_what_is_typed() {
     shell.types("hello\n");
     shell.sees("<hello>");
     assert_eq!(shell.exit_code(), "7");
-    nodes.all_let_go("x");
+    nodes.all_released("x");
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn ctrl_c_ends_the_command() {
     shell.sees("ready");
     shell.types(CTRL_C);
     assert_eq!(shell.exit_code(), "130");
-    nodes.all_let_go("x");
+    nodes.all_released("x");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn ctrl_c_ends_the_script_around_a_run_as_it_does_without_one() {
         let before = shell.sees("$ ");
         assert!(!before.contains("behind"), "{sh}: {before:?}");
         assert_eq!(shell.exit_code(), "130", "{sh}");
-        nodes.all_let_go("x");
+        nodes.all_released("x");
 
         // In a pipeline the terminal is not the command's, and the key reaches the run itself.
         let command = "echo re\"\"ady >&2; exec sleep 60";
@@ -138,8 +138,8 @@ fn ctrl_c_ends_a_run_around_a_run() {
     let before = shell.sees("$ ");
     assert!(!before.contains("behind"), "{before:?}");
     assert_eq!(shell.exit_code(), "130");
-    nodes.all_let_go("x");
-    nodes.all_let_go("y");
+    nodes.all_released("x");
+    nodes.all_released("y");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn the_waiting_in_the_background_is_not_shown() {
 fn a_warning_does_not_stop_the_one_who_extends_the_lock() {
     let nodes = Nodes::start(3);
     let mut shell = Terminal::shell(&nodes);
-    // Whoever writes from the background is stopped then.
+    // A process that writes from the background is stopped then.
     let run = "$QUORLOCK run --ttl 2s x -c 'echo re\"\"ady; read line; echo \"<$line>\"; exit 7'";
     shell.types(&format!("stty tostop; {run}\n"));
     shell.sees("ready");
@@ -197,7 +197,7 @@ fn ctrl_z_stops_the_command_which_goes_on_with_its_lock() {
     shell.types("more\n");
     shell.sees("<more>");
     assert_eq!(shell.exit_code(), "7");
-    nodes.all_let_go("x");
+    nodes.all_released("x");
 }
 
 #[test]

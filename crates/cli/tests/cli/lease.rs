@@ -31,7 +31,7 @@ fn the_lock_is_held_on_every_node_while_the_command_runs() {
         eventually("every node has the lock", || nodes.holding("x") == count);
         run.close_stdin();
         assert_eq!(run.end().code, Some(3));
-        nodes.all_let_go("x");
+        nodes.all_released("x");
     }
 }
 
@@ -54,7 +54,7 @@ fn a_command_that_takes_longer_than_the_ttl_keeps_the_lock() {
     run.close_stdin();
     let run = run.end();
     assert_eq!(run.code, Some(3), "{run:?}");
-    nodes.all_let_go("x");
+    nodes.all_released("x");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_stderr_that_nobody_reads_does_not_keep_the_lock_from_being_extended() {
     assert_eq!(run.end().code, Some(3));
 }
 
-/// Whoever writes to it stands still.
+/// A process that writes to it stands still.
 fn full_pipe() -> io::Result<(PipeReader, PipeWriter)> {
     let (reader, mut writer) = io::pipe()?;
     let flags = fcntl_getfl(&writer)?;

@@ -44,7 +44,7 @@ fn a_client_with_another_list_is_refused_with_both() {
             }
             assert!(run.stderr.contains("quorlock nodes"), "{run:?}");
         }
-        // Whoever only looks is not told to wait, nor to mark them as new.
+        // A client that only looks is not told to wait, nor to mark them as new.
         for look in [&["status", "x"][..], &["list"]] {
             let look = outcome(&mut on(&others, look));
             assert_eq!((look.code, look.stdout.as_str()), (Some(78), ""), "{look:?}");

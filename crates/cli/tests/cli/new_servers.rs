@@ -41,7 +41,7 @@ fn at_a_terminal_they_are_shown_and_asked_about() {
 }
 
 #[test]
-fn whoever_does_not_know_waits_as_before() {
+fn a_client_that_does_not_know_waits_as_before() {
     let nodes = Nodes::start(3);
     let mut run = Terminal::start(&distrusting(&nodes, &["run", "-w", "1s", "x", "--", "true"]));
     run.sees("Mark them as new? [y/N] ");

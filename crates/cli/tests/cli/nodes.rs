@@ -85,7 +85,7 @@ impl Nodes {
 
     /// Waits until nobody holds the lock on any server: a program that has ended has asked all of them to drop it,
     /// and one may take longer than its time limit to do so.
-    pub(crate) fn all_let_go(&self, key: &str) {
+    pub(crate) fn all_released(&self, key: &str) {
         eventually("every node lets go", || self.holding(key) == 0);
     }
 
@@ -97,7 +97,7 @@ impl Nodes {
         }
     }
 
-    /// Frees the lock, whoever's it is.
+    /// Frees the lock, whichever client has it.
     pub(crate) fn delete(&self, key: &str) {
         for server in &self.0 {
             server.command(&["DEL", key]);
@@ -129,7 +129,7 @@ impl Nodes {
 /// A lock in the `strict` dialect, as it lies on a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    pub(crate) number: u64,
+    pub(crate) fence: u64,
     /// When it ends by the server's clock, in microseconds.
     pub(crate) expiry_us: u64,
     pub(crate) token: String,
@@ -143,7 +143,7 @@ impl Record {
             other => panic!("no record: {other:?}"),
         };
         let record = text.strip_prefix("quorlock ").unwrap_or_else(|| panic!("no record: {text}"));
-        let (number, rest) = record.split_at(16);
+        let (fence, rest) = record.split_at(16);
         let (state, rest) = rest.split_at(1);
         let mut rest = rest.rsplitn(4, ' ');
         let mut number_from_behind =
@@ -154,8 +154,8 @@ impl Record {
         let token = rest.next().and_then(|text| text.split(' ').next());
         let token = token.expect("a token, or nothing in its place");
         let is_held = matches!(state, " " | "+" | "*") && expiry_us > time_us(server);
-        let number = number.parse().expect("a number");
-        is_held.then(|| Self { number, expiry_us, token: token.to_owned() })
+        let fence = fence.parse().expect("a number");
+        is_held.then(|| Self { fence, expiry_us, token: token.to_owned() })
     }
 
     /// Makes the lock that of somebody, for longer than any test runs.

@@ -54,7 +54,7 @@ fn the_note_of_a_script_is_about_the_script() {
 }
 
 #[test]
-fn whoever_is_refused_is_told_who_holds_the_lock() {
+fn a_refused_caller_is_told_who_holds_the_lock() {
     let nodes = Nodes::start(3);
     let hold = ["x", "--", "sh", "-c", "echo in; read _; exit 0", SECRET];
     let mut run = Running::start(nodes.quorlock("run").args(hold));
@@ -65,7 +65,7 @@ fn whoever_is_refused_is_told_who_holds_the_lock() {
     let by = |part: &str| status["by"][part].as_str().expect("a text").to_owned();
     let (pid, holder) = (status["by"]["pid"].as_u64(), status["holder"].as_str());
     let since = status["since"].as_str().expect("a time").replace('T', " ").replace('Z', " UTC");
-    let told = format!(
+    let expected = format!(
         "the lock x is taken by {}@{}, pid {}, sh ({}), since {since}, ",
         by("user"),
         by("host"),
@@ -81,7 +81,7 @@ fn whoever_is_refused_is_told_who_holds_the_lock() {
     for (args, code) in tried {
         let refused = outcome(nodes.quorlock(args[0]).args(&args[1..]));
         assert_eq!((refused.code, &*refused.stdout), (Some(code), ""), "{refused:?}");
-        assert!(refused.stderr.contains(&told), "{refused:?} has no {told}");
+        assert!(refused.stderr.contains(&expected), "{refused:?} has no {expected}");
         assert!(refused.stderr.ends_with("s unless renewed\n"), "{refused:?}");
         assert_eq!(refused.stderr.contains("quorlock: waited "), code == 124, "{refused:?}");
         assert!(!refused.stderr.contains(SECRET), "{refused:?}");

@@ -171,7 +171,7 @@ fn the_lines_of_the_crontab() {
         assert_eq!(calls, expected, "{job}");
     }
 
-    // Whoever comes second has nothing to do, and that is fine.
+    // A job that finds the lock taken has nothing to do, and ends with success.
     for server in &site.servers {
         Record::write(server, "nightly-report", "another machine");
     }

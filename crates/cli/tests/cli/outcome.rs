@@ -17,7 +17,7 @@ fn the_commands_exit_code_is_passed_on() {
             let run = outcome(nodes.quorlock("run").args(["x", "--", "sh", "-c", &script]));
             assert_eq!(run.code, Some(code), "{count} nodes: {run:?}");
             assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("", ""));
-            nodes.all_let_go("x");
+            nodes.all_released("x");
         }
     }
 }
@@ -38,7 +38,7 @@ fn a_command_that_cannot_start_gives_126_or_127_and_the_lock_back() {
     let missing = outcome(nodes.quorlock("run").args(["x", "--", "no-such-command"]));
     assert_eq!(missing.code, Some(127), "{missing:?}");
     assert!(missing.stderr.contains("no-such-command was not found"), "{missing:?}");
-    nodes.all_let_go("x");
+    nodes.all_released("x");
 
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("script");
@@ -46,7 +46,7 @@ fn a_command_that_cannot_start_gives_126_or_127_and_the_lock_back() {
     let unfit = outcome(nodes.quorlock("run").args(["x", "--"]).arg(&script));
     assert_eq!(unfit.code, Some(126), "{unfit:?}");
     assert!(unfit.stderr.starts_with("quorlock: the command "), "{unfit:?}");
-    nodes.all_let_go("x");
+    nodes.all_released("x");
 }
 
 #[test]

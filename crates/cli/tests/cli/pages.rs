@@ -109,7 +109,7 @@ fn the_other_shells_get_a_script_that_knows_every_command() {
 }
 
 #[test]
-fn whoever_reads_only_the_start_is_not_blamed() {
+fn a_reader_of_only_the_start_is_not_blamed() {
     for args in [&["man"][..], &["completions", "bash"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

@@ -33,7 +33,7 @@ fn is_marked(server: &RedisServer) -> bool {
 }
 
 /// What is said of nodes that wait: which they are, for how long, and what to do.
-fn assert_told(said: &str, nodes: &Nodes) {
+fn assert_reported(said: &str, nodes: &Nodes) {
     for server in &nodes.0 {
         assert!(said.contains(&format!("redis://{}", server.addr())), "{said}");
     }
@@ -52,7 +52,7 @@ fn the_first_use_of_new_nodes_waits_and_says_so_once() {
         assert!(began.elapsed() >= QUIET, "{:?}", began.elapsed());
         assert_eq!(waited.stderr.lines().count(), 1, "{waited:?}");
         assert!(waited.stderr.starts_with("quorlock: warning: the lock x "), "{waited:?}");
-        assert_told(&waited.stderr, &nodes);
+        assert_reported(&waited.stderr, &nodes);
         // And not the second time.
         let again = outcome(distrusting(&nodes, "run").args(["-n", "y", "--", "true"]));
         assert_eq!((again.code, again.stderr.as_str()), (Some(0), ""), "{again:?}");
@@ -167,17 +167,17 @@ fn settings_that_differ_are_an_error_for_who_would_wait_without_end() {
         command.env("QUORLOCK_MAX_TTL", "2s").args(["x", "--", "true"]);
         outcome(&mut command)
     };
-    let told = |run: &Outcome| {
+    let assert_refused = |run: &Outcome| {
         assert_eq!(run.code, Some(78), "{run:?}");
         assert!(run.stderr.contains("a max_ttl of 1s"), "{run:?}");
         assert!(run.stderr.contains("a max_ttl of 2s"), "{run:?}");
         assert!(run.stderr.contains("run quorlock init --force once"), "{run:?}");
     };
-    told(&other());
+    assert_refused(&other());
     nodes.0[0].command(&["FLUSHALL"]);
-    told(&other());
+    assert_refused(&other());
     nodes.0[1].kill();
-    told(&other());
+    assert_refused(&other());
 }
 
 #[test]

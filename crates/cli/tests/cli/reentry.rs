@@ -21,7 +21,7 @@ fn a_run_of_the_same_name_takes_part_in_the_lock_and_leaves_it() {
         run.close_stdin();
         let run = run.end();
         assert_eq!((run.code, run.stderr.as_str()), (Some(3), ""));
-        nodes.all_let_go("x");
+        nodes.all_released("x");
     }
 }
 

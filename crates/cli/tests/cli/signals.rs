@@ -33,7 +33,7 @@ fn signals_reach_the_command_which_ends_as_it_likes() {
         assert!(run.is_running());
         run.close_stdin();
         assert_eq!(run.end().code, Some(5));
-        nodes.all_let_go("x");
+        nodes.all_released("x");
     }
 }
 
@@ -47,7 +47,7 @@ fn a_signal_that_ends_the_command_ends_the_run_too() {
         run.signal(signal);
         let run = run.end();
         assert_eq!((run.code, run.signal), (None, Some(signal.as_raw())), "SIG{name}: {run:?}");
-        nodes.all_let_go("x");
+        nodes.all_released("x");
     }
 }
 

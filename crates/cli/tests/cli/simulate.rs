@@ -188,11 +188,11 @@ fn broken_promises_are_kept_in_the_file() {
     assert_eq!(first.status.code(), Some(1), "{}", stdout(&first));
     let again = resume(10, &file, &bad);
     assert_eq!(again.status.code(), Some(1));
-    let told = |output: &Output| {
+    let story = |output: &Output| {
         let text = stdout(output);
-        text.split_once("NOT every promise").map(|(_, told)| told.to_owned()).expect("told")
+        text.split_once("NOT every promise").map(|(_, story)| story.to_owned()).expect("a story")
     };
-    assert_eq!(told(&again), told(&first), "the same seeds, and the same story");
+    assert_eq!(story(&again), story(&first), "the same seeds, and the same story");
     assert!(
         kept(&file).expect("a file")["bad_seeds"].as_object().is_some_and(|bad| !bad.is_empty())
     );

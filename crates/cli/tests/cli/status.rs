@@ -234,7 +234,7 @@ fn people_see_who_holds_it_since_when_and_how_many_wait() {
     let pid = format!(", pid {}, ", std::process::id());
     assert!(lines[1].starts_with("holder:  ") && lines[1].contains(&pid), "{status:?}");
     assert!(lines[2].starts_with("since:   ") && lines[2].ends_with(" ago"), "{status:?}");
-    let fence = Record::on(&nodes.0[0], "x").expect("it is held").number;
+    let fence = Record::on(&nodes.0[0], "x").expect("it is held").fence;
     assert_eq!(lines[3], format!("fence:   {fence}"), "{status:?}");
     assert_eq!((lines[4], lines.len()), ("waiting: 1", 8), "{status:?}");
     waiting.signal(Signal::TERM);

@@ -113,7 +113,7 @@ fn waiters_that_are_killed_in_the_queue_hold_nobody_up() {
 
 #[test]
 fn waiting_for_nodes_that_die_gives_69() {
-    // Whoever waits for another library asks again and again, and for this one waits for word.
+    // A waiter behind another library asks again and again, and behind this one waits for a grant message.
     let takes: [fn(&Nodes); 2] = [
         |nodes| nodes.take("x"),
         |nodes| assert_eq!(outcome(nodes.quorlock("acquire").arg("x")).code, Some(0)),
@@ -154,7 +154,7 @@ fn a_lock_that_becomes_free_is_taken() {
         assert!(nodes.holding("x") >= 2);
         run.close_stdin();
         assert_eq!(run.end().code, Some(4));
-        nodes.all_let_go("x");
+        nodes.all_released("x");
     }
 }
 

@@ -90,7 +90,7 @@ mod tests {
     /// without a further fault.
     fn reach(setup: &Setup, keep: impl Fn(World) -> World) -> (Vec<World>, Vec<Vec<usize>>) {
         let start = keep(World::start(setup));
-        let mut numbers = HashMap::from([(start, 0)]);
+        let mut indices = HashMap::from([(start, 0)]);
         let mut worlds = vec![start];
         let mut from = vec![Vec::new()];
         let mut actions = Vec::new();
@@ -99,13 +99,13 @@ mod tests {
             world.actions(setup, &mut actions);
             for action in actions.drain(..) {
                 let next = keep(world.after(setup, action));
-                let number = *numbers.entry(next).or_insert_with(|| {
+                let index = *indices.entry(next).or_insert_with(|| {
                     worlds.push(next);
                     from.push(Vec::new());
                     worlds.len() - 1
                 });
                 if next.faults == world.faults {
-                    from[number].push(at);
+                    from[index].push(at);
                 }
             }
             at += 1;
@@ -120,17 +120,17 @@ mod tests {
         let (worlds, from) = reach(&setup, |world| world.sorted(&setup));
         let mut good: Vec<bool> =
             worlds.iter().map(|world| world.is_whole(&setup, setup.last())).collect();
-        let mut left: Vec<usize> = (0..worlds.len()).filter(|number| good[*number]).collect();
+        let mut left: Vec<usize> = (0..worlds.len()).filter(|index| good[*index]).collect();
         assert!(!left.is_empty());
-        while let Some(number) = left.pop() {
-            for &before in &from[number] {
+        while let Some(index) = left.pop() {
+            for &before in &from[index] {
                 if !good[before] {
                     good[before] = true;
                     left.push(before);
                 }
             }
         }
-        let stuck = good.iter().position(|good| !good).map(|number| worlds[number]);
+        let stuck = good.iter().position(|good| !good).map(|index| worlds[index]);
         assert_eq!(stuck, None, "of {} worlds", worlds.len());
     }
 

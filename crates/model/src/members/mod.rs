@@ -51,7 +51,7 @@
 //! - Two changes of the same set at once are safe only if both rules about majorities are kept, that of
 //!   *close* and that of *form*.
 //! - Whatever is interrupted, and whatever one node has forgotten, can be completed. If a majority
-//!   forgets while it is closed, neither the old nor the new set can form without an operator's word.
+//!   forgets while it is closed, neither the old nor the new set can form without an operator's consent.
 //! - It cannot be noticed if two lists share no node, or only nodes that have forgotten.
 
 mod cases;

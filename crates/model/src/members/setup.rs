@@ -127,7 +127,7 @@ impl Setup {
         self.size(set) / 2 + 1
     }
 
-    /// All sets, by number.
+    /// All sets, by index.
     pub(crate) fn sets(&self) -> impl Iterator<Item = u8> + use<> {
         0..u8::try_from(self.bounds.sets.len()).expect("there are few sets")
     }

@@ -29,7 +29,7 @@ pub(super) fn tell(setup: &Setup, run: &[World]) -> Vec<Step> {
             .expect("what can happen does not depend on names");
         let old = world.parts(setup);
         let after = next.parts(setup).into_iter().filter(|part| !old.contains(part)).collect();
-        steps.push(Step { what: Told(setup, action).to_string(), after });
+        steps.push(Step { what: Shown(setup, action).to_string(), after });
         world = next;
     }
     steps
@@ -52,9 +52,9 @@ impl Setup {
     }
 }
 
-struct Told<'a>(&'a Setup, Action);
+struct Shown<'a>(&'a Setup, Action);
 
-impl Display for Told<'_> {
+impl Display for Shown<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self(setup, action) = *self;
         match action {

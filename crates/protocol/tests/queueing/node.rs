@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::time::{Clock, ms};
 
-/// Who asks: every candidate and every attempt has a token of its own.
+/// Who asks: every waiter and every attempt has a token of its own.
 pub(crate) type Token = u64;
 
 /// What stands in a queue, all of it of one request.
@@ -16,9 +16,9 @@ pub(crate) struct Place {
     pub(crate) sent: u64,
 }
 
-/// Word of a grant, to whom and what.
+/// A grant message, to whom and what.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Word {
+pub(crate) struct GrantMessage {
     pub(crate) client: usize,
     pub(crate) token: Token,
     pub(crate) sent: u64,
@@ -28,12 +28,12 @@ pub(crate) struct Word {
 pub(crate) enum Verb {
     Acquire { ttl: u64 },
     Extend { ttl: u64 },
-    Wait { place: Place, number: Number, yielding: bool },
+    Wait { place: Place, ticket_no: TicketNumber, yielding: bool },
     Release,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Number {
+pub(crate) enum TicketNumber {
     New(u64),
     Agreed(u64),
 }
@@ -42,7 +42,7 @@ pub(crate) enum Number {
 pub(crate) enum Answer {
     Done,
     Refused,
-    /// The number, and what is left of another's record and whose it is; nothing if it was passed on this moment.
+    /// The ticket number, and what is left of another's record and whose it is; nothing if it was passed on this moment.
     Queued(u64, Option<(u64, Token)>),
     /// No answer will come.
     Failed,
@@ -73,14 +73,14 @@ impl Node {
         Self { clock, record: None, queue: BTreeMap::new(), queue_ends: 0 }
     }
 
-    /// `hears` says whether a client listens; what it is told goes to `words`. With `any` a release
+    /// `hears` says whether a client listens; what it is told goes to `messages`. With `any` a release
     /// does not look whose record it is, which is wrong.
     pub(crate) fn answer(
         &mut self,
         at: u64,
         (token, verb): (Token, Verb),
         hears: impl Fn(usize) -> bool,
-        words: &mut Vec<Word>,
+        messages: &mut Vec<GrantMessage>,
         any: bool,
     ) -> Answer {
         let now = self.clock.read(at);
@@ -106,26 +106,26 @@ impl Node {
                 Answer::Refused
             }
             Verb::Release => {
-                while matches!(self.pass_on(now, token, &hears, words), Turn::Mine) {}
+                while matches!(self.pass_on(now, token, &hears, messages), Turn::Mine) {}
                 Answer::Done
             }
-            Verb::Wait { place, number, yielding } => {
+            Verb::Wait { place, ticket_no, yielding } => {
                 let ends = now + place.ttl;
                 if let Some(record) = self.record.as_mut().filter(|_| mine && !yielding) {
                     record.ends = record.ends.max(ends);
                     return Answer::Done;
                 }
-                let number = self.take_place(now, token, place, number);
+                let ticket_no = self.take_place(now, token, place, ticket_no);
                 if let Some(record) = self.record.as_ref().filter(|_| !mine) {
-                    return Answer::Queued(number, Some((record.ends - now, record.token)));
+                    return Answer::Queued(ticket_no, Some((record.ends - now, record.token)));
                 }
                 let left = self.record.as_ref().map_or(0, |record| record.ends);
-                match self.pass_on(now, token, &hears, words) {
+                match self.pass_on(now, token, &hears, messages) {
                     Turn::Mine => {
                         self.record = Some(Record { token, ends: ends.max(left) });
                         Answer::Done
                     }
-                    Turn::Another | Turn::Nobody => Answer::Queued(number, None),
+                    Turn::Another | Turn::Nobody => Answer::Queued(ticket_no, None),
                 }
             }
         }
@@ -138,17 +138,20 @@ impl Node {
         }
     }
 
-    fn take_place(&mut self, now: u64, token: Token, place: Place, number: Number) -> u64 {
-        let mine = self.queue.keys().find(|(_, other)| *other == token).map(|(number, _)| *number);
+    fn take_place(&mut self, now: u64, token: Token, place: Place, ticket_no: TicketNumber) -> u64 {
+        let mine =
+            self.queue.keys().find(|(_, other)| *other == token).map(|(ticket_no, _)| *ticket_no);
         self.queue.retain(|(_, other), _| *other != token);
-        let number = match (number, mine, self.queue.last_key_value()) {
-            (Number::Agreed(number), ..) | (Number::New(_), Some(number), _) => number,
-            (Number::New(least), None, Some(((last, _), _))) => least.max(last + 1),
-            (Number::New(least), None, None) => least,
+        let ticket_no = match (ticket_no, mine, self.queue.last_key_value()) {
+            (TicketNumber::Agreed(ticket_no), ..) | (TicketNumber::New(_), Some(ticket_no), _) => {
+                ticket_no
+            }
+            (TicketNumber::New(least), None, Some(((last, _), _))) => least.max(last + 1),
+            (TicketNumber::New(least), None, None) => least,
         };
-        self.queue.insert((number, token), place);
+        self.queue.insert((ticket_no, token), place);
         self.queue_ends = self.queue_ends.max(now + (3 * place.ttl).max(ms(3_000)));
-        number
+        ticket_no
     }
 
     fn pass_on(
@@ -156,7 +159,7 @@ impl Node {
         now: u64,
         me: Token,
         hears: impl Fn(usize) -> bool,
-        words: &mut Vec<Word>,
+        messages: &mut Vec<GrantMessage>,
     ) -> Turn {
         while let Some(((_, token), Place { client, ttl, sent })) = self.queue.pop_first() {
             if token == me {
@@ -164,7 +167,7 @@ impl Node {
             }
             if hears(client) {
                 self.record = Some(Record { token, ends: now + ttl });
-                words.push(Word { client, token, sent });
+                messages.push(GrantMessage { client, token, sent });
                 return Turn::Another;
             }
         }

@@ -18,7 +18,7 @@ use quorlock_protocol::{
     QueuePlace, Queueing, Quorum, Step, Terms, Vote,
 };
 
-use crate::node::{Answer, Node, Number, Place, Token, Verb, Word};
+use crate::node::{Answer, GrantMessage, Node, Place, TicketNumber, Token, Verb};
 use crate::time::{Clock, Dice, ms};
 
 const TTL: u64 = ms(1_000);
@@ -35,7 +35,7 @@ const CALM: u64 = ms(8_000);
 const SETTLED: u64 = CALM + 3 * TTL;
 /// Until then there are some who want the lock.
 const LAST: u64 = SETTLED + 3 * TTL;
-/// Whoever waits then has had it by so much later.
+/// A waiter then has had it by so much later.
 const PATIENCE: u64 = ms(8_000);
 /// Three leases for the tickets, or three seconds, and one for the record.
 const GONE: u64 = LAST + PATIENCE + ms(6_000);
@@ -44,9 +44,9 @@ const GONE: u64 = LAST + PATIENCE + ms(6_000);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
     Nothing,
-    /// The lease counts from when word of the grant came.
+    /// The lease counts from when the grant message came.
     FromReceipt,
-    /// Word of grants counts though the record was offered to others since.
+    /// Grant messages count though the record was offered to others since.
     FromBeforeYield,
     /// What a node has kept counts though an offer to it is open.
     OpenOffer,
@@ -63,7 +63,7 @@ pub(crate) struct Violation {
     pub(crate) what: &'static str,
 }
 
-/// What happened, for whoever wants to know whether anything did.
+/// What happened, for a test that wants to know whether anything did.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tale {
     pub(crate) turns: usize,
@@ -95,7 +95,7 @@ enum Event {
     Arrive { client: usize, node: usize, connection: u32 },
     Deliver { client: usize, node: usize, connection: u32 },
     Overdue { client: usize, call: usize },
-    Alarm { client: usize, number: u32 },
+    Alarm { client: usize, alarm: u32 },
     Start { client: usize },
     Come { client: usize, token: Token },
     Renew { client: usize, token: Token },
@@ -124,7 +124,7 @@ enum Message {
     Answer(usize, Answer),
     /// The server has forgotten its scripts, and has not run it.
     Forgot(usize),
-    Word(Word),
+    Grant(GrantMessage),
 }
 
 /// The way between one client and one node.
@@ -336,8 +336,8 @@ impl World {
                 }
             }
             Event::Overdue { client, call } => self.overdue(client, call),
-            Event::Alarm { client, number } => {
-                if self.clients[client].alarm == number {
+            Event::Alarm { client, alarm } => {
+                if self.clients[client].alarm == alarm {
                     self.look(client);
                 }
             }
@@ -426,14 +426,14 @@ impl World {
         if self.now < CALM && matches!(call.verb, Verb::Wait { .. }) && self.dice.in_a_hundred(3) {
             return self.send(client, node, Message::Forgot(id));
         }
-        let mut words = Vec::new();
+        let mut messages = Vec::new();
         let ways = &self.ways;
         let hears = |client: usize| !ways[client][node].deaf;
         let any = self.mistake == Mistake::ReleaseOfAny;
         let asked = (call.token, call.verb);
-        let answer = self.nodes[node].answer(self.now, asked, hears, &mut words, any);
-        for word in words {
-            self.send(word.client, node, Message::Word(word));
+        let answer = self.nodes[node].answer(self.now, asked, hears, &mut messages, any);
+        for message in messages {
+            self.send(message.client, node, Message::Grant(message));
         }
         self.send(client, node, Message::Answer(id, answer));
     }
@@ -458,7 +458,7 @@ impl World {
                 self.answered(id, answer);
             }
             Some(Message::Forgot(id)) => self.set_out_again(id),
-            Some(Message::Word(word)) => self.told(client, node, word),
+            Some(Message::Grant(message)) => self.notified(client, node, message),
         }
     }
 
@@ -722,7 +722,7 @@ impl World {
         self.free_since = wanted.then_some(self.now);
     }
 
-    // --- The candidates ---
+    // --- The waiters ---
 
     fn standing(&mut self, client: usize) -> Option<&mut Standing> {
         match &mut self.clients[client].stage {
@@ -731,15 +731,15 @@ impl World {
         }
     }
 
-    fn told(&mut self, client: usize, node: usize, word: Word) {
+    fn notified(&mut self, client: usize, node: usize, message: GrantMessage) {
         let (now, mistake, enough) = (self.local(client), self.mistake, self.quorum.enough());
-        if self.clients[client].token != word.token {
+        if self.clients[client].token != message.token {
             return;
         }
         let Some(standing) = self.standing(client).filter(|standing| standing.won.is_none()) else {
             return;
         };
-        let sent = Moment::from_nanos(word.sent);
+        let sent = Moment::from_nanos(message.sent);
         let sent = match mistake {
             Mistake::Nothing | Mistake::ReleaseOfAny | Mistake::OpenOffer => sent,
             Mistake::FromReceipt => now,
@@ -776,8 +776,8 @@ impl World {
     fn set_alarm(&mut self, client: usize, at: Moment) {
         let Client { alarm, clock, .. } = &mut self.clients[client];
         *alarm += 1;
-        let (number, at) = (*alarm, clock.when(at.as_nanos()));
-        self.at(at, Event::Alarm { client, number });
+        let (alarm, at) = (*alarm, clock.when(at.as_nanos()));
+        self.at(at, Event::Alarm { client, alarm });
     }
 
     fn look(&mut self, client: usize) {
@@ -798,7 +798,8 @@ impl World {
         if !yielding && nodes.len() == count {
             standing.soon = None;
         }
-        let number = standing.rules.ticket_no().map_or(Number::New(wall), Number::Agreed);
+        let ticket_no =
+            standing.rules.ticket_no().map_or(TicketNumber::New(wall), TicketNumber::Agreed);
         let sent = standing.rules.ask(nodes, yielding, now);
         let place = Place { client, ttl: TTL, sent: sent.as_nanos() };
         for node in (0..count).filter(|node| nodes.contains(*node)) {
@@ -809,7 +810,7 @@ impl World {
                     standing.offers.push((node, sent));
                 }
             }
-            self.submit(client, node, token, Verb::Wait { place, number, yielding }, sent);
+            self.submit(client, node, token, Verb::Wait { place, ticket_no, yielding }, sent);
         }
         if matches!(self.mistake, Mistake::OpenOffer | Mistake::FromBeforeYield)
             && let Some(standing) = self.standing(client)
@@ -838,11 +839,11 @@ impl World {
                 standing.rules.granted(node, sent.max(standing.yielded_at[node]), 1);
             }
             Answer::Done => standing.rules.granted(node, sent, 1),
-            Answer::Queued(number, record) => {
+            Answer::Queued(ticket_no, record) => {
                 let left = record.map_or(TTL, |(left, _)| left);
                 let free_at = Some(now.after(Duration::from_nanos(left)));
                 let holder = record.and_then(|(_, token)| NonZero::new(token as u32));
-                let place = QueuePlace { ticket_no: number, free_at, will_notify: true, holder };
+                let place = QueuePlace { ticket_no, free_at, will_notify: true, holder };
                 standing.rules.queued(node, sent, place);
             }
             Answer::Refused | Answer::Failed => standing.rules.missed(node),

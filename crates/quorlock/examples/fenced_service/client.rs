@@ -1,4 +1,4 @@
-//! The client: every write brings the number of its holder along.
+//! The client: every write brings the fence of its holder along.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub(crate) enum Put {
     Stored,
     /// Another one has the lock by now, or had it: stop, and do not send this again.
     TooLate {
-        /// Its number, if the service tells.
+        /// Its fence, if the service tells.
         highest: Option<u64>,
     },
 }
@@ -26,7 +26,7 @@ pub(crate) fn put(url: &str, fence: u64, text: &str) -> Result<Put, Error> {
         200..300 => Ok(Put::Stored),
         412 => {
             let highest = answer.headers().get("Quorlock-Fence");
-            let highest = highest.and_then(|number| number.to_str().ok()?.parse().ok());
+            let highest = highest.and_then(|fence| fence.to_str().ok()?.parse().ok());
             Ok(Put::TooLate { highest })
         }
         status => Err(Error::StatusCode(status)),

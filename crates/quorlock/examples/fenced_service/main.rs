@@ -29,12 +29,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Not extended, as if its process stood still from here on.
     let early = first.lock("document").ttl(Duration::from_secs(1)).fixed().acquire()?;
-    println!("the first holds the lock, number {}", early.fence());
+    println!("the first holds the lock, fence {}", early.fence());
     println!("  it writes: {}", client::put(&url, early.fence(), "by the first")?);
 
     println!("  it is paused, and the second waits …");
     let late = second.lock("document").acquire()?;
-    println!("the second holds the lock, number {}", late.fence());
+    println!("the second holds the lock, fence {}", late.fence());
     println!("  it writes: {}", client::put(&url, late.fence(), "by the second")?);
 
     println!("the first goes on, and has not looked at its guard");

@@ -1,12 +1,12 @@
 //! The service: one text, which is taken from the latest holder of a lock only.
 //!
 //! ```text
-//! PUT /value    with Quorlock-Fence: NUMBER, and the text as its body
+//! PUT /value    with Quorlock-Fence: FENCE, and the text as its body
 //!     204       it is stored
-//!     412       a later holder was here, whose number stands in Quorlock-Fence; nothing was changed
-//!     428       there is no number
+//!     412       a later holder was here, whose fence stands in Quorlock-Fence; nothing was changed
+//!     428       there is no fence
 //!     400       it is not a number
-//! GET /value    needs no number
+//! GET /value    needs no fence
 //! ```
 
 use std::sync::Arc;
@@ -32,12 +32,12 @@ async fn read(State(value): Value) -> String {
 }
 
 async fn write(State(value): Value, headers: HeaderMap, text: String) -> Response {
-    let number = match number(&headers) {
-        Ok(number) => number,
+    let fence = match fence(&headers) {
+        Ok(fence) => fence,
         Err(refusal) => return refusal.into_response(),
     };
     // The body is here already: whatever waits has to come before the check.
-    match value.write(number) {
+    match value.write(fence) {
         Ok(mut value) => {
             *value = text;
             StatusCode::NO_CONTENT.into_response()
@@ -49,14 +49,14 @@ async fn write(State(value): Value, headers: HeaderMap, text: String) -> Respons
     }
 }
 
-fn number(headers: &HeaderMap) -> Result<u64, (StatusCode, &'static str)> {
+fn fence(headers: &HeaderMap) -> Result<u64, (StatusCode, &'static str)> {
     let header = headers.get(FENCE).ok_or((
         StatusCode::PRECONDITION_REQUIRED,
         "take the lock, and send Guard::fence() in the header Quorlock-Fence",
     ))?;
-    let number = header.to_str().ok().and_then(|text| text.parse().ok());
-    number.filter(|number| *number > 0).ok_or((
+    let fence = header.to_str().ok().and_then(|text| text.parse().ok());
+    fence.filter(|fence| *fence > 0).ok_or((
         StatusCode::BAD_REQUEST,
-        "Quorlock-Fence has to be the number of a holder, in digits",
+        "Quorlock-Fence has to be the fence of a holder, in digits",
     ))
 }

@@ -40,13 +40,13 @@ pub(crate) async fn forget(
 
 /// Asks all nodes at once to forget a fence that no holder can have been given. Returns how many did, and those
 /// that could not be asked.
-pub(crate) async fn forget_number(
+pub(crate) async fn forget_fence(
     urls: &[String],
     context: &NodeContext,
     name: &Name,
 ) -> Result<(usize, NodeAnswers), Error> {
     let asking =
-        urls.iter().enumerate().map(|(index, url)| node::forget_number(index, url, context, name));
+        urls.iter().enumerate().map(|(index, url)| node::forget_fence(index, url, context, name));
     let (mut forgotten, mut answers) = (0, Vec::new());
     for (node, count) in all(asking.collect::<Result<_, _>>()?).await {
         match count {

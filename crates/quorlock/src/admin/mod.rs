@@ -196,12 +196,12 @@ impl Admin {
     ///
     /// # Cancel safety
     /// Dropping it closes the connections. Some nodes may have forgotten by then.
-    pub async fn forget_number(
+    pub async fn forget_fence(
         mut self,
         name: impl AsRef<[u8]>,
     ) -> Result<(usize, NodeAnswers), Error> {
         self.builder.complete()?;
         let name = self.builder.settings.name(name)?;
-        forget::forget_number(&self.builder.urls, &self.builder.context()?, &name).await
+        forget::forget_fence(&self.builder.urls, &self.builder.context()?, &name).await
     }
 }

@@ -53,7 +53,7 @@ impl ConfirmRound {
     pub(crate) fn unsure(&self) -> Error {
         let Claim { core, name, .. } = &*self.claim;
         let state = self.state.lock();
-        let verb = format!("confirmed the number of the lock {name}");
+        let verb = format!("confirmed the fence of the lock {name}");
         let have = state.round.tally().yes().len();
         Error::no_quorum(verb, have, core.quorum, state.refusals.answers(core))
     }

@@ -1,4 +1,4 @@
-//! A candidate in the queues of all nodes.
+//! A waiter in the queues of all nodes.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -32,7 +32,7 @@ pub(super) fn ticket_gone_after(ttl: Duration) -> Duration {
 const LATEST_TICKET: Duration = Duration::from_millis(2);
 /// How long to ask nothing while some nodes cast no vote, and others that are missing would be enough.
 const REST_FOR_OTHERS: Duration = Duration::from_secs(1);
-/// Nodes that agree send word of a grant well within this, unless one of them hangs.
+/// Nodes that agree send a grant message well within this, unless one of them hangs.
 const LOOK_SOON: Duration = Duration::from_millis(50);
 /// The shortest time between two looks at a record that is about to end.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
@@ -49,12 +49,12 @@ pub(crate) struct WaitRound {
     state: Waitable<State>,
 }
 
-/// What nodes know a candidate by. Another one once it is given back: a release may run late, or twice, and must
+/// What nodes know a waiter by. Another one once it is given back: a release may run late, or twice, and must
 /// then find nothing that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     token: Token,
-    /// What word of a grant names it by.
+    /// What a grant message names it by.
     waiter: u64,
 }
 
@@ -84,7 +84,7 @@ struct State {
 #[derive(Debug, PartialEq, Eq)]
 enum Phase {
     Waiting {
-        /// When to look again, at the latest, after word of some grants and not of others.
+        /// When to look again, at the latest, after grant messages of some nodes and not of others.
         soon: Moment,
     },
     /// Until when, and its fence. Boxed, since this is soon over, and standing is not.
@@ -117,7 +117,7 @@ impl WaitRound {
 
     /// Takes a ticket on every node once a release of the same name is decided.
     ///
-    /// If they came to a node together, it would see to the ticket before its word goes out to who has
+    /// If they came to a node together, it would see to the ticket before its grant message goes out to who has
     /// the lock now. A round trip later the ticket is in time: nobody can have done with the lock before.
     /// But who is far away does not wait for its answers, while others go round.
     pub(crate) fn start_behind(release: &ReleaseRound, options: LockOptions) -> Arc<Self> {
@@ -256,7 +256,7 @@ impl WaitRound {
         (std::mem::replace(&mut state.identity, Identity { token, waiter }), others)
     }
 
-    /// How it stands, for whoever gives up.
+    /// How it stands, for a caller that gives up.
     pub(crate) fn defeated(&self) -> Defeated {
         self.defeated_by(&self.state.lock())
     }
@@ -273,7 +273,7 @@ impl WaitRound {
         }
     }
 
-    /// `node` has sent word of a grant, with the secret of the request that it names.
+    /// `node` has sent a grant message, with the secret of the request that it names.
     pub(crate) fn notified(self: &Arc<Self>, node: usize, grant: Grant) {
         {
             let mut state = self.state.lock();
@@ -299,7 +299,7 @@ impl WaitRound {
             state.refusals.forget(node);
             let taken = state.queueing.is_taken(self.core.now());
             if state.queueing.votes() < self.core.quorum.enough() && !taken {
-                // The other nodes should send word at any moment. If they do not, others have got
+                // The other nodes should send theirs at any moment. If they do not, others have got
                 // there first.
                 self.look_soon(&mut state.phase);
                 return;
@@ -308,7 +308,7 @@ impl WaitRound {
         self.proceed();
     }
 
-    /// Word from `node` may have got lost.
+    /// A grant message from `node` may have got lost.
     pub(crate) fn interrupted(self: &Arc<Self>, node: usize) {
         let mut nodes = NodeSet::EMPTY;
         nodes.insert(node);
@@ -358,12 +358,12 @@ impl WaitRound {
             let sent = state.queueing.ask(nodes, yielding, now);
             // By the time of day, so that all nodes sort alike. Each of them puts a new one behind
             // those that are there, whatever the time of day is thought to be.
-            let number = ticket_no.map_or(TicketNumber::New(wall_us), TicketNumber::Agreed);
+            let ticket_no = ticket_no.map_or(TicketNumber::New(wall_us), TicketNumber::Agreed);
             let least = self.core.next_fence(wall_us);
             let proposal = (least > 0).then_some(Proposal { least, block: state.block });
             state.proposed = state.proposed.min(proposal.map_or(0, Proposal::last));
             let (wait, identity) = (Arc::clone(self), state.identity);
-            Arc::new(Ask { wait, identity, stamp, sent, number, yielding, proposal })
+            Arc::new(Ask { wait, identity, stamp, sent, ticket_no, yielding, proposal })
         };
         self.core.ask(&ask, nodes);
         let left = {
@@ -420,7 +420,7 @@ impl WaitRound {
             if matches!(step, Step::Unreachable) {
                 let non_voting = self.core.non_voting(state.refusals.failures());
                 let defeated = self.defeated_by(&state);
-                // Whoever has less time than that need not wait.
+                // A caller that has less time than that need not wait.
                 let late = state.refusals.votes_from() > now;
                 let waker = if late { state.take_waker() } else { StoredWaker::default() };
                 drop(state);
@@ -499,7 +499,7 @@ impl WaitRound {
                     // One that was passed on this moment lasts as long as ours would.
                     let remaining = record.map_or(Some(self.ttl()), |record| record.remaining);
                     let free_at = remaining.map(|remaining| now.after(remaining));
-                    // A holder that another library serves sends no word of its release.
+                    // A holder that another library serves sends no message of its release.
                     let will_notify =
                         will_notify && record.is_none_or(|record| record.token.is_some());
                     // Not kept as an answer: there may be many waiters, and this is what they expect.
@@ -614,7 +614,7 @@ impl Alarm for WaitRound {
         if self.is_overdue(now) {
             self.end();
             self.release(self.identity());
-            // Whoever sits behind does not wait for somebody who never comes.
+            // A waiter behind does not wait for one that never comes.
             self.core.pass_on(&self.name, LocalTurn::Front(None));
         } else {
             self.look();
@@ -631,7 +631,7 @@ struct Ask {
     stamp: Stamp,
     /// What a lease that comes of it counts from.
     sent: Moment,
-    number: TicketNumber,
+    ticket_no: TicketNumber,
     yielding: bool,
     proposal: Option<Proposal>,
 }
@@ -639,7 +639,7 @@ struct Ask {
 impl Round for Ask {
     fn request(&self, node: usize) -> Request<'_> {
         let WaitRound { core, name, .. } = &*self.wait;
-        let Self { stamp: Stamp { sent, wall_us }, number, yielding, proposal, .. } = *self;
+        let Self { stamp: Stamp { sent, wall_us }, ticket_no, yielding, proposal, .. } = *self;
         let Identity { token, waiter } = &self.identity;
         let secret = core.secrets.of(node, *waiter, self.sent);
         let (client, waiter) = (core.client, *waiter);
@@ -647,7 +647,7 @@ impl Round for Ask {
             client,
             waiter,
             secret,
-            number,
+            ticket_no,
             sent: self.sent,
             keep: ticket_kept(self.wait.ttl()),
         };

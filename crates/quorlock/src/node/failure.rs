@@ -130,9 +130,9 @@ impl Failure {
     /// [plausible](quorlock_protocol::plausible) at this time of day.
     pub(crate) fn fence(fence: u64, wall_us: u64) -> Self {
         let text = format!(
-            "its number of this lock is {fence}, and the time of day is {wall_us}: nobody can have been given \
-             a number more than a day ahead; set this machine's clock if it is behind, or else run quorlock \
-             release --force --yes for the lock once nobody holds it, which has the node forget the number"
+            "its fence of this lock is {fence}, and the time of day is {wall_us}: nobody can have been given \
+             a fence more than a day ahead; set this machine's clock if it is behind, or else run quorlock \
+             release --force --yes for the lock once nobody holds it, which has the node forget the fence"
         );
         Self::new(FailureKind::Fence, text)
     }

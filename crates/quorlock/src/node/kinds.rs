@@ -103,7 +103,7 @@ impl KindTerms {
 type Asked<T> = Result<BoxFuture<'static, T>, Error>;
 /// A node, which need not be up; an error if its URL cannot be one.
 type Opened = Result<Arc<dyn Node>, Error>;
-/// Takes what URLs say into the options. The number is the place of a node among those that were given.
+/// Takes what URLs say into the options. The index is the place of a node among those that were given.
 type Resolve = fn(&mut NodeOptions, &[(usize, &str)], &Settings) -> Result<(), Error>;
 /// Several locks.
 type Names = Arc<[Name]>;
@@ -139,7 +139,7 @@ pub(super) struct Kind {
     /// Has it forget these locks, if they are free.
     pub(super) forget: fn(usize, &str, &NodeContext, &Names) -> Asked<Kept>,
     /// Has it forget the fence of a lock that no holder can have been given.
-    pub(super) forget_number: fn(usize, &str, &NodeContext, &Name) -> Asked<Kept>,
+    pub(super) forget_fence: fn(usize, &str, &NodeContext, &Name) -> Asked<Kept>,
 }
 
 impl Kind {

@@ -58,7 +58,7 @@ pub use seen::{Listed, MAX_NOTED_BYTES, Seen};
 pub use url::{
     Login, default_url, has_marker, login_of, members, open, open_some, split_urls, url_forms,
 };
-pub(crate) use url::{examine, forget, forget_number, init, is_local, member, open_with};
+pub(crate) use url::{examine, forget, forget_fence, init, is_local, member, open_with};
 
 use crate::name::Name;
 use crate::runtime::{BoxFuture, Runtime, random_u64};
@@ -180,7 +180,7 @@ pub struct Ticket {
     /// What a grant message has to repeat. Another one with each request.
     pub secret: Secret,
     /// Where it stands.
-    pub number: TicketNumber,
+    pub ticket_no: TicketNumber,
     /// What [`Grant::sent`] repeats: when the request with it was sent, by the clock of its lease. It
     /// grows from request to request.
     pub sent: Moment,

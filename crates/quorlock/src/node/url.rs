@@ -200,13 +200,13 @@ pub(crate) fn forget(
 }
 
 /// Has the node behind the `index`-th URL forget the fence of a lock that no holder can have been given.
-pub(crate) fn forget_number(
+pub(crate) fn forget_fence(
     index: usize,
     url: &str,
     context: &NodeContext,
     name: &Name,
 ) -> Result<BoxFuture<'static, Kept>, Error> {
-    (Kind::of(index, url)?.forget_number)(index, url, context, name)
+    (Kind::of(index, url)?.forget_fence)(index, url, context, name)
 }
 
 #[cfg(test)]

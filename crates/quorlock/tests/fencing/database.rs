@@ -109,10 +109,10 @@ fn no_rows_mean_what_the_page_says(database: &impl Database) {
     assert_eq!(row.read(), 0, "another row was written");
 }
 
-/// A holder that wants to read first raises the number, and nobody before it changes what it reads.
+/// A holder that wants to read first raises the fence, and nobody before it changes what it reads.
 fn who_raised_it_can_read(database: &impl Database) {
     let (raise, read) =
-        page::sql("raise the number, then read").split_once('\n').expect("two statements");
+        page::sql("raise the fence, then read").split_once('\n').expect("two statements");
     let row = Row::new(database, page::sql("write a row that is there"));
     assert!(row.write(33, 1));
     assert_eq!(database.write(raise, &[("id", ID), ("fence", 34)]), 1);

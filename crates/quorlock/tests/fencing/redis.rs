@@ -102,7 +102,7 @@ fn numbers_are_compared_to_the_last_digit_and_stored_as_they_are() {
 }
 
 #[test]
-fn without_a_value_the_number_is_raised_and_the_value_stays() {
+fn without_a_value_the_fence_is_raised_and_the_value_stays() {
     let store = Fenced(RedisServer::start());
     assert_eq!(store.run(&["33", "old"]), Reply::Int(1));
     assert_eq!(store.run(&["34"]), Reply::Int(1));
@@ -112,12 +112,12 @@ fn without_a_value_the_number_is_raised_and_the_value_stays() {
 }
 
 #[test]
-fn what_is_no_number_is_an_error_and_changes_nothing() {
+fn what_is_no_fence_is_an_error_and_changes_nothing() {
     let store = Fenced(RedisServer::start());
     for text in ["", "0", "-1", "1e9", "0x22", "034", "34 ", "a"] {
         let reply = store.run(&[text, "new"]);
         let Reply::Error(said) = &reply else { panic!("{text:?}: {reply:?}") };
-        assert!(said.contains("the number of a holder"), "{said}");
+        assert!(said.contains("the fence of a holder"), "{said}");
     }
     assert_eq!(store.0.command(&["EXISTS", "account/42"]), Reply::Int(0));
 }

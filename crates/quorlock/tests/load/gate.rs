@@ -27,8 +27,8 @@ async fn locker_of(builder: Builder, servers: &[RedisServer], dialect: Dialect) 
 /// Takes so many locks at once. Not one may fail.
 async fn take(locker: &Locker, names: usize) -> Vec<Guard> {
     let mut callers = JoinSet::new();
-    for number in 0..names {
-        let lock = locker.try_lock(format!("burst/{number:06}"));
+    for index in 0..names {
+        let lock = locker.try_lock(format!("burst/{index:06}"));
         callers.spawn(lock.into_future());
     }
     let taken: Result<Vec<_>, _> = callers.join_all().await.into_iter().collect();

@@ -38,10 +38,10 @@ fn calls(server: &RedisServer, command: &str) -> u64 {
     line.map_or(0, |calls| calls.parse().expect("a number"))
 }
 
-/// How often a server has granted a lock. Each time it stores the record, and its number beside it.
+/// How often a server has granted a lock. Each time it stores the record, and its fence beside it.
 fn grants(server: &RedisServer) -> u64 {
     let sets = calls(server, "set");
-    assert_eq!(sets % 2, 0, "a record without a number");
+    assert_eq!(sets % 2, 0, "a record without a fence");
     sets / 2
 }
 
@@ -160,8 +160,8 @@ async fn a_request_does_not_wait_for_the_answer_to_the_one_before() {
     proxy.hang(true);
     let mut held = 0;
     let mut waiting = Vec::new();
-    for number in 0..3 {
-        waiting.push(tokio::spawn(locker.lock(format!("in a row/{number}")).into_future()));
+    for index in 0..3 {
+        waiting.push(tokio::spawn(locker.lock(format!("in a row/{index}")).into_future()));
         eventually("it was sent", async || proxy.held() > held).await;
         held = proxy.held();
     }
@@ -176,19 +176,19 @@ async fn a_caller_that_goes_away_leaves_nothing_behind() {
     let servers = servers(3);
     let locker = locker(urls(&servers)).await;
     let mut asleep = Context::from_waker(Waker::noop());
-    for number in 0..200 {
+    for index in 0..200 {
         // In the middle of taking it: sent, or sent and granted, or not even begun.
-        let mut locking = pin!(locker.lock(format!("dropped/{number}")).into_future());
-        if number % 3 > 0 {
+        let mut locking = pin!(locker.lock(format!("dropped/{index}")).into_future());
+        if index % 3 > 0 {
             assert!(locking.as_mut().poll(&mut asleep).is_pending());
         }
-        if number % 3 > 1 {
+        if index % 3 > 1 {
             tokio::task::yield_now().await;
         }
     }
-    for number in 0..50 {
-        let guard = locker.lock(format!("released/{number}")).await.expect("free");
-        if number % 2 == 0 {
+    for index in 0..50 {
+        let guard = locker.lock(format!("released/{index}")).await.expect("free");
+        if index % 2 == 0 {
             drop(guard.release());
         } else {
             drop(guard);

@@ -48,7 +48,7 @@ fn is_gone(server: &RedisServer, name: &str) -> bool {
 }
 
 /// What is told of a guard's loss; the channel is closed when nothing will be any more.
-fn told_of(guard: &Guard) -> Receiver<Loss> {
+fn losses_of(guard: &Guard) -> Receiver<Loss> {
     let (sender, receiver) = mpsc::channel();
     guard.on_lost(move |loss| sender.send(loss).expect("somebody listens"));
     receiver
@@ -113,11 +113,11 @@ fn a_loss_is_told_though_every_node_hangs() {
         .loss_lead(SHORT);
     let locker = builder.connect().expect("a locker");
     let guard = locker.lock("x").acquire().expect("free");
-    let told = told_of(&guard);
+    let losses = losses_of(&guard);
     servers.iter().for_each(RedisServer::pause);
     assert_eq!(guard.wait_lost(DEADLINE).expect("not async"), Some(Loss::Expired));
     assert!(guard.grace() > Duration::ZERO, "too late to stop the work");
-    assert_eq!(told.recv_timeout(DEADLINE), Ok(Loss::Expired));
+    assert_eq!(losses.recv_timeout(DEADLINE), Ok(Loss::Expired));
     assert!(!guard.is_held() && guard.remaining().is_zero());
     assert_eq!(guard.state(), GuardState::Lost(Loss::Expired));
     let error = guard.extend().expect_err("lost");
@@ -129,13 +129,13 @@ fn a_release_is_no_loss() {
     let locker = memory();
     for drop_it in [true, false] {
         let guard = locker.lock("x").acquire().expect("free");
-        let told = told_of(&guard);
+        let losses = losses_of(&guard);
         if drop_it {
             drop(guard);
         } else {
             guard.release().expect("released");
         }
-        assert_eq!(told.recv_timeout(DEADLINE), Err(mpsc::RecvTimeoutError::Disconnected));
+        assert_eq!(losses.recv_timeout(DEADLINE), Err(mpsc::RecvTimeoutError::Disconnected));
     }
 }
 
@@ -147,17 +147,17 @@ fn what_becomes_of_it_in_other_hands_is_not_told() {
     // Once the other thread waits before this one lets go.
     eventually("it is passed on", || {
         let guard = locker.lock("x").acquire().expect("free");
-        let told = told_of(&guard);
+        let losses = losses_of(&guard);
         let other = locker.clone();
         let next = thread::spawn(move || other.lock("x").acquire().expect("free or passed on"));
         thread::yield_now();
         let released = guard.release().expect("released");
         let next = next.join().expect("no panic");
-        passed_on = released.is_passed_on().then_some((told, next));
+        passed_on = released.is_passed_on().then_some((losses, next));
         passed_on.is_some()
     });
-    let (told, next) = passed_on.expect("it is");
-    assert_eq!(told.recv_timeout(DEADLINE), Err(mpsc::RecvTimeoutError::Disconnected));
+    let (losses, next) = passed_on.expect("it is");
+    assert_eq!(losses.recv_timeout(DEADLINE), Err(mpsc::RecvTimeoutError::Disconnected));
     assert!(next.is_held());
 }
 
@@ -179,9 +179,9 @@ fn several_locks_by_one_call() {
         eventually("nothing is left", || server.kept() == 0);
     }
     let guards = locker.lock_many(["a", "b"]).ttl(4 * SHORT).fixed().acquire().expect("free");
-    let (sender, told) = mpsc::channel();
+    let (sender, losses) = mpsc::channel();
     guards.on_lost(move |(name, loss)| sender.send((name, loss)).expect("somebody listens"));
-    let (name, loss) = told.recv_timeout(DEADLINE).expect("told");
+    let (name, loss) = losses.recv_timeout(DEADLINE).expect("in time");
     assert_eq!((name.as_bytes(), loss), (&b"a"[..], Loss::Expired));
     let first = guards.into_iter().next().expect("two");
     assert_eq!(first.name().as_bytes(), b"a");
@@ -191,9 +191,9 @@ fn several_locks_by_one_call() {
 fn a_lock_is_kept_gone_on_with_listed_and_taken_away() {
     let locker = memory();
     let guard = locker.lock("x").note("Anna").fixed().acquire().expect("free");
-    let told = told_of(&guard);
+    let losses = losses_of(&guard);
     let token = guard.into_token().expect("held");
-    assert!(told.recv_timeout(DEADLINE).is_err(), "to keep it is no loss");
+    assert!(losses.recv_timeout(DEADLINE).is_err(), "to keep it is no loss");
     let guard = locker.resume("x", token).expect("kept");
     assert!(guard.is_held());
     let locks = locker.list().expect("a list");
@@ -265,7 +265,7 @@ fn dropped_in_async_code_it_neither_blocks_nor_panics() {
     let locker = on(std::slice::from_ref(&server), LONG);
     let guard = locker.lock("x").acquire().expect("free");
     let guards = locker.lock_many(["y", "z"]).acquire().expect("free");
-    let told = told_of(&guard);
+    let losses = losses_of(&guard);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     // One who waited for the server here would wait for ever.
     server.pause();
@@ -275,7 +275,7 @@ fn dropped_in_async_code_it_neither_blocks_nor_panics() {
         drop(guards);
     });
     server.resume();
-    assert_eq!(told.recv_timeout(DEADLINE), Err(mpsc::RecvTimeoutError::Disconnected));
+    assert_eq!(losses.recv_timeout(DEADLINE), Err(mpsc::RecvTimeoutError::Disconnected));
     for name in ["x", "y", "z"] {
         eventually("released in the background", || is_gone(&server, name));
     }
@@ -291,7 +291,7 @@ fn here() -> PathBuf {
 fn the_thread_ends_with_the_last_of_locker_and_guards() {
     let server = RedisServer::start();
     let locker = on(std::slice::from_ref(&server), LONG);
-    let (sender, told) = mpsc::channel();
+    let (sender, answers) = mpsc::channel();
     let short = locker.lock("short").ttl(4 * SHORT).fixed().acquire().expect("free");
     let nested = locker.clone();
     short.on_lost(move |_| {
@@ -299,7 +299,7 @@ fn the_thread_ends_with_the_last_of_locker_and_guards() {
         let refused = misuse(nested.lock("y").acquire());
         sender.send((name, here(), refused)).expect("somebody listens");
     });
-    let (name, place, refused) = told.recv_timeout(DEADLINE).expect("told");
+    let (name, place, refused) = answers.recv_timeout(DEADLINE).expect("in time");
     assert_eq!(name.as_deref(), Some("quorlock"));
     assert!(refused.contains("blocking::Lock::acquire"), "{refused}");
     assert_ne!(place, here());

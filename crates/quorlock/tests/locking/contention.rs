@@ -10,7 +10,7 @@ use quorlock::node::memory::MemoryNode;
 use quorlock::{Error, Guard, Locker, Owner};
 use tokio::time::timeout;
 
-/// So long that nothing ends by itself while the test runs: whoever is forgotten stays so.
+/// So long that nothing ends by itself while the test runs: a waiter that is forgotten stays so.
 const TTL: Duration = Duration::from_secs(30);
 /// Far longer than everybody needs together.
 const FOREVER: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! The numbers of holders: whoever holds a lock later has a higher one, whichever way it got it.
+//! Fences: a later holder of a lock has a higher one, whichever way it got the lock.
 
 use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ fn memory(count: usize) -> Vec<Arc<dyn Node>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_guards_of_one_owner_have_the_same_number() {
+async fn all_guards_of_one_owner_have_the_same_fence() {
     let world = StillWorld::new();
     let locker = world.locker().await;
     let me = locker.new_owner();
@@ -28,37 +28,37 @@ async fn all_guards_of_one_owner_have_the_same_number() {
     assert_eq!(outer.fence(), inner.fence());
     world.time.pass(3 * StillWorld::TTL).await;
     assert!(world.count(Asked::Extend) > 0);
-    let number = outer.fence();
+    let fence = outer.fence();
     drop(outer);
-    assert_eq!(inner.fence(), number, "it is still the same holder");
+    assert_eq!(inner.fence(), fence, "it is still the same holder");
     drop(inner);
     let next = locker.lock("x").owner(&me).await.expect("free");
-    assert!(next.fence() > number, "it was somebody's in between, or could have been");
+    assert!(next.fence() > fence, "it was somebody's in between, or could have been");
 }
 
-/// The record stays where it is, and so does its token: only the number tells the two apart.
+/// The record stays where it is, and so does its token: only the fence tells the two apart.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_changes_hands_inside_of_a_process_changes_its_number() {
+async fn a_lock_that_changes_hands_inside_of_a_process_changes_its_fence() {
     let world = StillWorld::new();
     let locker = world.locker().await;
     let mut guard = locker.lock("x").await.expect("free");
     for _ in 0..5 {
         let next = tokio::spawn(locker.lock("x").into_future());
         world.time.pass(Duration::from_millis(1)).await;
-        let (number, released) = (guard.fence(), guard.release().await.expect("released"));
+        let (fence, released) = (guard.fence(), guard.release().await.expect("released"));
         assert!(released.is_passed_on());
         guard = next.await.expect("no panic").expect("its turn");
-        assert!(guard.fence() > number);
+        assert!(guard.fence() > fence);
     }
     assert_eq!(world.count(Asked::Acquire), 1, "the nodes were asked");
 }
 
-/// Time stands still, so that numbers lie side by side: nothing but the rules keeps them apart.
+/// Time stands still, so that fences lie side by side: nothing but the rules keeps them apart.
 fn still() -> Arc<dyn Runtime> {
     Arc::new(VirtualTime::new(SystemTime::now()))
 }
 
-/// One of two processes serves some of its own in a row, with numbers that it has reserved; then the
+/// One of two processes serves some of its own in a row, with fences that it has reserved; then the
 /// other does. Were the reserved ones not all below what the nodes give out next, they would overlap.
 async fn turns(nodes: &[Arc<dyn Node>], local_turns: u16) {
     const TURNS: usize = 100;
@@ -110,7 +110,7 @@ async fn numbers_grow_from_one_process_to_the_other() {
         let lockers = [connect().await.expect("a locker"), connect().await.expect("a locker")];
         let mut guard = lockers[0].lock("x").await.expect("free");
         for turn in 1..=100 {
-            let number = guard.fence();
+            let fence = guard.fence();
             let next = lockers[turn % 2].lock("x");
             guard = if queue {
                 let (next, released) =
@@ -121,12 +121,12 @@ async fn numbers_grow_from_one_process_to_the_other() {
                 guard.release().await.expect("held");
                 next.await.expect("free")
             };
-            assert!(guard.fence() > number, "turn {turn}: {} after {number}", guard.fence());
+            assert!(guard.fence() > fence, "turn {turn}: {} after {fence}", guard.fence());
         }
     }
 }
 
-/// Numbers follow the clock, so that they grow though there is nobody left who knows the last one.
+/// Fences follow the clock, so that they grow though there is nobody left who knows the last one.
 #[tokio::test(start_paused = true)]
 async fn numbers_grow_though_all_nodes_forget() {
     let time = Arc::new(VirtualTime::new(SystemTime::now()));
@@ -142,23 +142,23 @@ async fn numbers_grow_though_all_nodes_forget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_of_several_locks_has_a_number_of_its_own() {
+async fn each_of_several_locks_has_a_fence_of_its_own() {
     let world = StillWorld::new();
     let (ours, other) = (world.locker().await, world.locker().await);
     let before = ours.lock("b").await.expect("free").fence();
     let guards = ours.lock_many(["b", "a"]).await.expect("free");
-    let numbers: Vec<_> = guards.iter().map(Guard::fence).collect();
-    assert_eq!(guards.get("b").map(Guard::fence), Some(numbers[1]));
-    assert!(numbers[1] > before);
+    let fences: Vec<_> = guards.iter().map(Guard::fence).collect();
+    assert_eq!(guards.get("b").map(Guard::fence), Some(fences[1]));
+    assert!(fences[1] > before);
     drop(guards);
     let guards = other.lock_many(["a", "b"]).await.expect("free");
-    for (guard, number) in guards.iter().zip(numbers) {
-        assert!(guard.fence() > number, "{}", guard.name());
+    for (guard, fence) in guards.iter().zip(fences) {
+        assert!(guard.fence() > fence, "{}", guard.name());
     }
 }
 
 #[test]
-fn programs_without_async_have_the_same_numbers() {
+fn programs_without_async_have_the_same_fences() {
     let nodes = memory(1);
     let connect = || blocking::Locker::builder().with_nodes(nodes.clone()).connect();
     let (locker, other) = (connect().expect("a locker"), connect().expect("a locker"));
@@ -179,17 +179,17 @@ fn programs_without_async_have_the_same_numbers() {
 
 #[test]
 #[should_panic(expected = "the lock x has no fence: its Locker was built with fences(false)")]
-fn without_fences_there_is_no_number_that_could_pass_for_one() {
+fn without_fences_there_is_no_fence_that_could_pass_for_one() {
     let locker = blocking::Locker::builder().with_nodes(memory(1));
     let locker = locker.fences(false).connect().expect("a locker");
-    let number = locker.lock("x").acquire().expect("free").fence();
-    unreachable!("{number} is no number");
+    let fence = locker.lock("x").acquire().expect("free").fence();
+    unreachable!("{fence} is no fence");
 }
 
-/// The first two nodes grant a lock with different numbers, before the third has been heard of: its lease
-/// stands on them. A majority of the nodes does not make the number sure if one of those two is missing.
+/// The first two nodes grant a lock with different fences, before the third has been heard of: its lease
+/// stands on them. A majority of the nodes does not make the fence sure if one of those two is missing.
 #[tokio::test(start_paused = true)]
-async fn a_number_is_confirmed_by_the_nodes_that_the_lease_stands_on() {
+async fn a_fence_is_confirmed_by_the_nodes_that_the_lease_stands_on() {
     for silent in [false, true] {
         let world = StillWorld::new();
         let [first, second, third] = &world.nodes[..] else { panic!("three nodes") };
@@ -197,7 +197,7 @@ async fn a_number_is_confirmed_by_the_nodes_that_the_lease_stands_on() {
         let alone = Locker::builder().with_nodes([Arc::clone(second) as Arc<dyn Node>]);
         let alone = alone.runtime(Arc::new(ahead)).connect().await.expect("a locker");
         let high = alone.lock("x").await.expect("free");
-        let number = high.fence();
+        let fence = high.fence();
         high.release().await.expect("released");
 
         third.hang(true);
@@ -215,15 +215,15 @@ async fn a_number_is_confirmed_by_the_nodes_that_the_lease_stands_on() {
         if silent {
             taken.expect_err("one of the two");
         } else {
-            assert!(taken.expect("both of them").fence() > number);
+            assert!(taken.expect("both of them").fence() > fence);
         }
     }
 }
 
-/// Two nodes grant it with different numbers. The number has to be confirmed, by one of the two and by a third
-/// node that has it since later: the lease does not stand on that one, and so its word does not count.
+/// Two nodes grant it with different fences. The fence has to be confirmed, by one of the two and by a third
+/// node that has it since later: the lease does not stand on that one, and so its answer does not count.
 #[tokio::test(start_paused = true)]
-async fn a_number_is_not_sure_by_the_word_of_a_node_that_the_lease_does_not_stand_on() {
+async fn a_fence_is_not_sure_by_the_answer_of_a_node_that_the_lease_does_not_stand_on() {
     for stands in [true, false] {
         let world = StillWorld::new();
         let [first, second, third] = [0, 1, 2].map(|node| Arc::clone(&world.nodes[node]));
@@ -231,7 +231,7 @@ async fn a_number_is_not_sure_by_the_word_of_a_node_that_the_lease_does_not_stan
         let higher = u64::try_from(wall.as_micros()).expect("a number") + 1_000;
         let (other, node) = (owner("x"), Arc::clone(&second) as Arc<dyn Node>);
         let proposal = Proposal { least: higher, block: 1 };
-        assert_eq!(other.acquire_numbered(&node, LONG, proposal).number().await, higher);
+        assert_eq!(other.acquire_fenced(&node, LONG, proposal).fence().await, higher);
         assert!(other.release(&node).is_done().await);
 
         third.hang(true);

@@ -340,11 +340,11 @@ async fn no_extension_follows_a_release() {
     let locker = locker.connect().await.expect("a locker");
     let mut monitor = Monitor::new(server.connect().expect("a connection"));
     let mut tasks = tokio::task::JoinSet::new();
-    for number in 0..200_u32 {
+    for index in 0..200_u32 {
         let locker = locker.clone();
         tasks.spawn(async move {
-            let guard = locker.lock(format!("race/{number}")).await.expect("free");
-            let around = TTL / 3 + Duration::from_micros(20) * number;
+            let guard = locker.lock(format!("race/{index}")).await.expect("free");
+            let around = TTL / 3 + Duration::from_micros(20) * index;
             tokio::time::sleep(around - Duration::from_millis(2)).await;
             drop(guard);
         });
@@ -362,7 +362,7 @@ async fn no_extension_follows_a_release() {
     let mut extensions = 0;
     for command in &seen {
         // EVALSHA hash 1 name token next, or EVALSHA hash 1 name token ttl restore last maker: an
-        // acquisition ends with how many numbers it wants. One node has no number to confirm. A slow machine may need several attempts, each with a token of its own.
+        // acquisition ends with how many fences it wants. One node has no fence to confirm. A slow machine may need several attempts, each with a token of its own.
         match &command[..] {
             [_, _, _, _, token, _] => {
                 released.insert(token);
@@ -413,7 +413,9 @@ impl Node for ReadsLate {
                 done.send(()).expect("waited for");
                 node.submit(extension);
             });
-            is_done.recv_timeout(DEADLINE).expect("whoever puts calls before nodes holds no mutex");
+            is_done
+                .recv_timeout(DEADLINE)
+                .expect("a thread that puts calls before nodes holds no mutex");
         }
         self.node.submit(call);
     }

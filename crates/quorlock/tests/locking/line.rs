@@ -356,7 +356,7 @@ async fn a_wait_that_is_longer_than_the_ttl_ends_in_time_though_the_holder_renew
 }
 
 /// A node forgets tickets that nobody cares for. How long that takes depends on their own TTL, and not
-/// on that of whoever holds the lock.
+/// on that of the holder of the lock.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_for_a_short_lease_outlives_a_long_wait() {
     let world = World::new();
@@ -459,7 +459,7 @@ async fn waiting_goes_on_while_the_nodes_are_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_candidates_with_a_vote_each_are_sorted_out_at_once() {
+async fn three_waiters_with_a_vote_each_are_sorted_out_at_once() {
     let world = World::new();
     let lockers = [world.locker().await, world.locker().await, world.locker().await];
     let start = world.time.now();
@@ -467,8 +467,8 @@ async fn three_candidates_with_a_vote_each_are_sorted_out_at_once() {
     // next to another node.
     let mut tasks = Vec::new();
     for (index, locker) in lockers.iter().enumerate() {
-        for (number, node) in world.nodes.iter().enumerate() {
-            node.hang(number != index);
+        for (other, node) in world.nodes.iter().enumerate() {
+            node.hang(other != index);
         }
         let (lock, had) = (locker.lock("x"), Arc::clone(&world.had));
         tasks.push(tokio::spawn(async move {

@@ -102,7 +102,7 @@ async fn the_last_process_releases_whichever_it_is() {
             let owner = maker.new_owner();
             let outer = maker.lock("x").owner(&owner).await.expect("free");
             let inner = takes_part(&other, &owner).await;
-            assert_eq!(inner.fence(), outer.fence(), "{}: one lock, one number", place.name());
+            assert_eq!(inner.fence(), outer.fence(), "{}: one lock, one fence", place.name());
             let (first, last) = if maker_first { (outer, inner) } else { (inner, outer) };
             let fence = last.fence();
             let released = first.release().await.expect("released");
@@ -121,7 +121,7 @@ async fn the_last_process_releases_whichever_it_is() {
 
 /// The maker has died, or one who took part: it keeps the lock for its own time and no longer.
 #[test]
-async fn whoever_dies_keeps_it_for_its_own_ttl_at_the_most() {
+async fn a_participant_that_dies_keeps_it_for_its_own_ttl_at_the_most() {
     for place in Place::all() {
         let (maker, other, stranger) =
             (place.process().await, place.process().await, place.process().await);
@@ -148,7 +148,7 @@ async fn whoever_dies_keeps_it_for_its_own_ttl_at_the_most() {
 /// Somebody of another process waits for it, and somebody of the maker's own, who must not be handed it
 /// either.
 #[test]
-async fn whoever_waits_gets_it_from_the_last() {
+async fn a_waiter_gets_it_from_the_last() {
     for place in Place::all() {
         let (maker, other, stranger) =
             (place.process().await, place.process().await, place.process().await);
@@ -195,7 +195,7 @@ async fn force_takes_it_from_all_of_them() {
     }
 }
 
-/// Whoever has the token is the holder: it counts as one with the maker. Who takes part is counted besides.
+/// A client that has the token is the holder: it counts as one with the maker. Who takes part is counted besides.
 #[test]
 async fn a_lock_that_was_handed_over_is_still_shared() {
     for place in Place::all() {

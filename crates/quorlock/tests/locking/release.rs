@@ -142,8 +142,8 @@ async fn a_shutdown_waits_for_releases_and_refuses_new_locks() {
     })
     .await;
     let mut guards = Vec::new();
-    for number in 0..20 {
-        guards.push(locker.lock(format!("held/{number}")).await.expect("free"));
+    for index in 0..20 {
+        guards.push(locker.lock(format!("held/{index}")).await.expect("free"));
     }
     let kept = guards.pop().expect("one of them");
     drop(guards);

@@ -28,8 +28,8 @@ async fn a_kept_lock_is_neither_extended_nor_released_and_ends_with_its_time() {
     let token = guard.into_token().expect("held");
     assert_eq!(format!("{token:?}"), "TokenText(secret)");
     assert!(token.as_str().starts_with("ql:"));
-    let told = tokio::time::timeout(TTL / 2, lost).await.expect("whoever watches is told");
-    assert_eq!(told, Loss::Released);
+    let loss = tokio::time::timeout(TTL / 2, lost).await.expect("the watcher is told");
+    assert_eq!(loss, Loss::Released);
     locker.shutdown().await;
     drop(locker);
     world.time.pass(TTL - Duration::from_secs(1)).await;
@@ -75,7 +75,7 @@ async fn a_resumed_lock_is_extended_and_released_like_any_other() {
 }
 
 #[test]
-async fn whoever_was_told_the_token_can_release_the_lock_and_nobody_sees_it() {
+async fn a_process_that_has_the_token_can_release_the_lock_and_nobody_sees_it() {
     let servers = servers(1);
     let (first, second) = (locker(&servers).await, locker(&servers).await);
     let guard = first.lock("x").await.expect("free");
@@ -106,7 +106,7 @@ async fn what_cannot_be_known_is_left_as_it_is() {
     world.time.pass(TTL / 2).await;
     assert_eq!(world.count(Asked::Release), 0);
     assert_eq!(world.count(Asked::Extend), extensions, "nobody keeps what nobody holds");
-    // Nor does whoever goes away in the middle.
+    // Nor does a caller that goes away in the middle.
     world.nodes[1].hang(true);
     world.nodes[2].hang(true);
     let resuming = tokio::time::timeout(Duration::from_millis(70), second.resume("x", token));
@@ -208,10 +208,10 @@ async fn everybody_has_a_note_of_its_own() {
     assert!(
         refused.to_string().contains("x is taken by #") && refused.to_string().contains(" (Anna)")
     );
-    let Error::Taken { note: Some(told), .. } = refused else { panic!("{refused}") };
-    assert!(told.text == "Anna" && told.since.is_some());
+    let Error::Taken { note: Some(found), .. } = refused else { panic!("{refused}") };
+    assert!(found.text == "Anna" && found.since.is_some());
     anna.release().await.expect("released");
-    let bert = bert.await.expect("no panic").expect("his turn");
+    let bert = bert.await.expect("no panic").expect("its turn");
     assert_eq!(note().await.as_deref(), Some("Bert"));
     bert.release().await.expect("released");
     let nobody = nobody.await.expect("no panic").expect("its turn");

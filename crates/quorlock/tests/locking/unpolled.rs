@@ -1,4 +1,4 @@
-//! Whoever asks for a lock and then never looks whether he has got it does not hold it for ever.
+//! A caller that asks for a lock and then never looks whether it has got it does not hold it for ever.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -50,7 +50,7 @@ async fn what_is_passed_on_in_a_process_goes_to_the_next_who_comes_for_it() {
     stands_behind(kept, next.expect("its turn")).await;
 }
 
-/// Whoever comes late stands behind who got it instead.
+/// A caller that comes late stands behind the one that got it instead.
 async fn stands_behind(mut kept: Locking, next: Guard) {
     look(&mut kept);
     let fence = next.fence();
@@ -160,7 +160,7 @@ impl Node for Withheld {
     }
 }
 
-/// Many locks are wanted at once, and whoever wants them looks at none of them for a while.
+/// Many locks are wanted at once, and the caller that wants them looks at none of them for a while.
 #[tokio::test(start_paused = true)]
 async fn those_who_do_not_look_keep_nobody_from_other_locks() {
     let node = Withheld::new();
@@ -180,7 +180,7 @@ async fn those_who_do_not_look_keep_nobody_from_other_locks() {
     eventually("nothing is left", async || node.node.is_empty()).await;
 }
 
-/// The same where whoever waits for the very same lock sits behind.
+/// The same where a waiter for the very same lock sits behind.
 #[tokio::test(start_paused = true)]
 async fn what_was_free_goes_to_the_next_who_comes_for_it() {
     let node = Withheld::new();

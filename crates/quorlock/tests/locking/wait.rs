@@ -1,4 +1,4 @@
-//! Candidates in the queues of the nodes, in the corners: whatever happens at the worst moment, they
+//! Waiters in the queues of the nodes, in the corners: whatever happens at the worst moment, they
 //! neither block others nor wear the nodes out.
 
 use std::fmt;
@@ -61,7 +61,7 @@ async fn who_goes_away_while_it_asks_the_nodes_leaves_nothing_behind() {
     let waiting = wanted(&impatient);
     let before = on_all(&world, Asked::Wait);
     world.nodes[0].at_next(Asked::Wait, move || drop(waiting));
-    // About once in a TTL a candidate looks how it stands.
+    // About once in a TTL a waiter looks how it stands.
     world.time.pass(TTL + LIMIT).await;
     assert_eq!(on_all(&world, Asked::Wait), before + 3);
     assert!(guard.is_held());
@@ -96,7 +96,7 @@ impl Node for Switched {
     }
 
     fn submit(&self, call: Call) {
-        // Whoever asks without end is not to hang the test.
+        // A caller that asks without end is not to hang the test.
         if self.off.load(SeqCst) && self.refused.fetch_add(1, SeqCst) < 1_000 {
             call.answer(Answer::Failed(Failure::new(FailureKind::Unreachable, "off")));
         } else {
@@ -243,7 +243,7 @@ async fn a_ticket_goes_out_when_the_release_before_it_is_answered() {
     assert_eq!(on_all(&world, Asked::Wait), 3, "asked again without need");
 }
 
-/// Whoever is far from the nodes would come too late otherwise, while those who are near go round.
+/// A client that is far from the nodes would come too late otherwise, while those who are near go round.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_waits_only_for_a_moment_for_the_release_before_it() {
     let world = StillWorld::new();
@@ -302,8 +302,8 @@ impl Node for Noting {
     }
 }
 
-/// A candidate gives a node back that its holder needs. That release may run once more, at any time, as over a
-/// connection that could not be ended: it finds nothing that the candidate counts on.
+/// A waiter gives a node back that its holder needs. That release may run once more, at any time, as over a
+/// connection that could not be ended: it finds nothing that the waiter counts on.
 #[tokio::test]
 async fn what_was_given_back_once_is_never_counted_on_again() {
     let nodes: Vec<_> = (0..3).map(|_| Arc::new(Noting::default())).collect();

@@ -87,7 +87,7 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
 }
 
 /// Waits for the loss, but not for ever.
-async fn told(guard: &Guard) -> Loss {
+async fn loss_of(guard: &Guard) -> Loss {
     timeout(HOUR, guard.lost()).await.expect("never told")
 }
 
@@ -123,7 +123,7 @@ async fn two_of_three_nodes_that_hang_cost_the_lock_and_its_holder_knows_in_time
     let guard = world.lock().await;
     world.time.pass(secs(15)).await;
     world.hang(true);
-    assert_eq!(told(&guard).await, Loss::Expired);
+    assert_eq!(loss_of(&guard).await, Loss::Expired);
     // Last confirmed at 10 s.
     let end = secs(10) + TTL;
     assert_eq!(world.elapsed(), end - LEAD);
@@ -237,7 +237,7 @@ async fn an_extension_under_way_does_not_revive_what_was_released() {
 async fn a_fixed_lock_ends_after_its_ttl_and_its_holder_is_told() {
     let world = World::new().await;
     let guard = world.locker.try_lock("x").fixed().await.expect("free");
-    assert_eq!(told(&guard).await, Loss::Expired);
+    assert_eq!(loss_of(&guard).await, Loss::Expired);
     assert_eq!(world.elapsed(), TTL - LEAD);
     assert!(world.extensions(0).is_empty());
     world.time.pass(LEAD).await;
@@ -274,7 +274,7 @@ async fn so_many_extensions_and_no_more() {
         other => panic!("{other:?}"),
     }
     assert!(guard.is_held(), "a cap is no loss before its time");
-    assert_eq!(told(&guard).await, Loss::Capped);
+    assert_eq!(loss_of(&guard).await, Loss::Capped);
     assert_eq!(world.elapsed(), secs(20) + TTL - LEAD);
     assert_eq!(world.extensions(0), [secs(10), secs(20)]);
     assert_eq!(guard.state(), GuardState::Lost(Loss::Capped));
@@ -304,7 +304,7 @@ async fn held_for_so_long_and_no_longer() {
         let lock = world.locker.try_lock("x");
         let lock = if hold == secs(5) { lock } else { lock.max_hold(hold) };
         let guard = lock.await.expect("free");
-        assert_eq!(told(&guard).await, Loss::Capped);
+        assert_eq!(loss_of(&guard).await, Loss::Capped);
         assert_eq!(world.elapsed() - before, hold - LEAD);
         assert_eq!(world.extensions(0)[seen..], extensions);
         guard.release().await.expect("the nodes still have it");
@@ -327,19 +327,19 @@ async fn one_who_was_stopped_knows_at_the_first_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_suspend_whoever_waits_is_woken_within_a_second() {
+async fn after_a_suspend_a_waiter_is_woken_within_a_second() {
     let world = World::new().await;
     let guard = world.lock().await;
     let before = world.elapsed();
-    let told = async {
-        told(&guard).await;
+    let noticed = async {
+        loss_of(&guard).await;
         world.elapsed() - before
     };
     let suspend = async {
         world.time.pass(ms(300)).await;
         world.time.suspend(2 * TTL);
     };
-    let (after, ()) = tokio::join!(told, suspend);
+    let (after, ()) = tokio::join!(noticed, suspend);
     assert!(after <= 2 * TTL + ms(300) + secs(1), "{after:?}");
     // Not so long that it is lost: it is extended instead.
     let other = world.locker.try_lock("y").await.expect("free");
@@ -395,8 +395,8 @@ async fn ten_thousand_locks_are_one_task_which_ends_with_them() {
     let world = World::with(|builder| builder.runtime(Arc::clone(&runtime) as Arc<dyn Runtime>));
     let world = world.await;
     let mut guards = Vec::new();
-    for number in 0..10_000 {
-        guards.push(world.locker.try_lock(format!("{number}")).await.expect("free"));
+    for index in 0..10_000 {
+        guards.push(world.locker.try_lock(format!("{index}")).await.expect("free"));
     }
     assert_eq!(world.watched(), 10_000);
     world.time.pass(TTL).await;

@@ -92,8 +92,8 @@ async fn who_was_behind_a_waiter_without_votes_is_told_of_the_nodes() {
     drop(waiter);
     let looks: usize = nodes.iter().map(|node| node.answer_looks()).sum();
     assert_eq!(looks, 3, "it looks who holds the lock");
-    let Poll::Ready(told) = poll(&mut behind) else { panic!("all nodes have answered") };
-    let error = told.expect_err("it was not its turn");
+    let Poll::Ready(answer) = poll(&mut behind) else { panic!("all nodes have answered") };
+    let error = answer.expect_err("it was not its turn");
     assert!(matches!(error, Error::Clock { .. }), "{error:?}");
 }
 

@@ -25,7 +25,7 @@ async fn use_and_forget(dialect: Dialect) {
         locker.try_lock(name).await.expect("free").release().await.expect("held");
     }
     locker.shutdown().await;
-    assert_eq!(keys(&servers[0]), 3, "the numbers stay");
+    assert_eq!(keys(&servers[0]), 3, "the fences stay");
     let names = ["a", "b", "never used"];
     let left = builder(&servers, dialect).admin().forget(names).await.expect("settings are right");
     assert!(left.0.is_empty(), "{left}");

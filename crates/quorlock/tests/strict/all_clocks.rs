@@ -142,7 +142,7 @@ async fn a_lease_that_a_step_has_ended_is_not_passed_on() {
     assert!(waited.is_ok_and(|guard| guard.is_held()));
 }
 
-/// A candidate counts what the servers pass on to it from when it asked, by both clocks.
+/// A waiter counts what the servers pass on to it from when it asked, by both clocks.
 #[test]
 async fn a_grant_to_a_request_from_before_the_step_is_not_believed() {
     let world = still_world(Dialect::Strict).await;

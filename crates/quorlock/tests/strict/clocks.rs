@@ -1,4 +1,4 @@
-//! Servers' clocks that jump and run away: whoever is not sure of the time casts no vote.
+//! Servers' clocks that jump and run away: a server that is not sure of the time casts no vote.
 
 use std::time::Duration;
 

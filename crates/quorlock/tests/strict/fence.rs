@@ -1,4 +1,4 @@
-//! Numbers of holders over servers that forget, or that have given out different ones.
+//! Fences over servers that forget, or that have given out different ones.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -25,16 +25,16 @@ async fn next_fence(locker: &Locker) -> u64 {
     fence
 }
 
-/// The last number that a server has given out.
-fn number(server: &RedisServer, dialect: Dialect) -> u64 {
-    let number = match dialect {
+/// The last fence that a server has given out.
+fn last_fence(server: &RedisServer, dialect: Dialect) -> u64 {
+    let digits = match dialect {
         Dialect::Strict => {
             let record = text(server, NAME).expect("a record");
             record.get(9..25).expect("a number").to_owned()
         }
         _ => text(server, &format!("{NAME}:quorlock:fence")).expect("a number"),
     };
-    number.parse().expect("a number")
+    digits.parse().expect("a number")
 }
 
 #[test]
@@ -59,12 +59,12 @@ async fn they_grow_though_servers_forget() {
 
 /// A ticket may have come back from an old file, and the server has forgotten what it gave out since.
 #[test]
-async fn whoever_gets_a_broken_lock_has_a_number_of_this_day() {
+async fn the_next_holder_of_a_broken_lock_has_a_fence_of_this_day() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
     let client = world.waiting_client(&server.url(), |_| {}).await;
     let (holder, waiter) = (owner(NAME), client.waiter(NAME, 1));
-    let old = holder.acquire(client.node(), TTL).number().await;
+    let old = holder.acquire(client.node(), TTL).fence().await;
     assert!(old < 1_000, "{old}");
     waiter.wait(TicketNumber::New(1), TTL).queued().await;
     let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
@@ -74,13 +74,13 @@ async fn whoever_gets_a_broken_lock_has_a_number_of_this_day() {
     assert!(record.fence.map(u128::from) >= Some(before.as_micros()), "{record:?}");
 }
 
-/// One server has given out a number that is ahead of all clocks: to somebody who got no majority.
-async fn with_a_high_number(world: &World) -> u64 {
+/// One server has given out a fence that is ahead of all clocks: to somebody who got no majority.
+async fn with_a_high_fence(world: &World) -> u64 {
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
     let high = u64::try_from(wall.as_micros()).expect("a number") + 3_600_000_000;
     let (loser, node) = (owner(NAME), world.node(&world.servers[1].url()).await);
     let proposal = Proposal { least: high, block: 1 };
-    assert_eq!(loser.acquire_numbered(&node, TTL, proposal).number().await, high);
+    assert_eq!(loser.acquire_fenced(&node, TTL, proposal).fence().await, high);
     assert!(loser.release(&node).is_done().await);
     high
 }
@@ -89,18 +89,19 @@ async fn with_a_high_number(world: &World) -> u64 {
 async fn the_highest_of_different_ones_is_confirmed_by_a_majority() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
-        let high = with_a_high_number(&world).await;
-        // The one with the high number has to be among those that vote.
+        let high = with_a_high_fence(&world).await;
+        // The one with the high fence has to be among those that vote.
         world.servers[2].kill();
         let (first, second) = (world.client().await, world.client().await);
         let guard = first.try_lock(NAME).await.expect("two of three");
         assert!(guard.fence() > high, "{} {high}", guard.fence());
-        let known = [&world.servers[0], &world.servers[1]].map(|server| number(server, dialect));
-        assert!(known.iter().all(|number| *number >= guard.fence()), "{known:?} {}", guard.fence());
+        let known =
+            [&world.servers[0], &world.servers[1]].map(|server| last_fence(server, dialect));
+        assert!(known.iter().all(|fence| *fence >= guard.fence()), "{known:?} {}", guard.fence());
         let fence = guard.fence();
         guard.release().await.expect("released");
 
-        // Whoever takes it without that server gets a higher one all the same.
+        // A client that takes it without that server gets a higher one all the same.
         world.servers[2].restart();
         world.all_reached_by(&second).await;
         if dialect == Dialect::Strict {
@@ -127,17 +128,17 @@ async fn the_highest_of_different_ones_is_confirmed_by_a_majority() {
     }
 }
 
-/// A server that lets through what it is asked, and tells when that is to stand at a number.
+/// A server that lets through what it is asked, and tells when that is to stand at a fence.
 struct Telltale {
     node: Arc<dyn Node>,
     confirming: Arc<Notify>,
 }
 
 #[test]
-async fn whoever_goes_away_while_it_is_confirmed_leaves_nothing_behind() {
+async fn a_caller_that_goes_away_while_it_is_confirmed_leaves_nothing_behind() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
-        with_a_high_number(&world).await;
+        with_a_high_fence(&world).await;
         // Without a third one, the first two have to agree.
         let confirming = Arc::new(Notify::new());
         let mut nodes: Vec<Arc<dyn Node>> = Vec::new();
@@ -154,7 +155,7 @@ async fn whoever_goes_away_while_it_is_confirmed_leaves_nothing_behind() {
         assert!(world.servers[..2].iter().all(is_held), "it was granted");
         eventually("it is released", async || !world.servers.iter().any(is_held)).await;
         let guard = locker.lock(NAME).wait(TTL).await.expect("free for the next one");
-        let (fence, known) = (guard.fence(), number(&world.servers[1], dialect));
+        let (fence, known) = (guard.fence(), last_fence(&world.servers[1], dialect));
         assert!(known >= fence && fence > 0, "{known} {fence}");
     }
 }

@@ -11,7 +11,7 @@ use crate::{BOTH, NAME};
 
 const CHANNEL: &str = "dead";
 
-/// A connection that listens for word of grants, and reads none.
+/// A connection that listens for grant messages, and reads none.
 fn listening(server: &RedisServer) -> TcpStream {
     let mut connection = TcpStream::connect(server.addr()).expect("a server that is up");
     write!(connection, "SUBSCRIBE {CHANNEL}\r\n").expect("sent");

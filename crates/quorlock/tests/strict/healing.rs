@@ -67,7 +67,7 @@ async fn the_next_extension_stores_it_and_no_vote_comes_of_it() {
 /// there has not run out, and not for whose lease has been extended without it since: that one may be
 /// somebody else's by right, and the file too old to know.
 #[test]
-async fn a_record_that_came_back_counts_only_for_whoever_has_a_lease_on_it() {
+async fn a_record_that_came_back_counts_only_for_a_holder_that_has_a_lease_on_it() {
     for (dialect, away) in
         BOTH.into_iter().flat_map(|dialect| [false, true].map(|away| (dialect, away)))
     {
@@ -95,7 +95,7 @@ async fn a_record_that_came_back_counts_only_for_whoever_has_a_lease_on_it() {
 
 /// Its lease has been extended without this server since: there, the old one does not count.
 #[test]
-async fn whoever_has_no_lease_on_a_server_stores_nothing_there() {
+async fn a_holder_without_a_lease_on_a_server_stores_nothing_there() {
     let world = World::new(Dialect::Strict).await;
     let way = Proxy::in_front_of(world.servers[2].addr());
     let urls = [world.servers[0].url(), world.servers[1].url(), way.url()];

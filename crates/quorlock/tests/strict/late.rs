@@ -1,4 +1,4 @@
-//! A request that arrives late is not looked at: whoever sent it may have stopped counting on it.
+//! A request that arrives late is not looked at: the client that sent it may have stopped counting on it.
 
 use std::sync::Arc;
 use std::task::Poll;

@@ -15,7 +15,7 @@ use crate::world::{QUARANTINE, TTL, World, assert_both_hold, marker};
 use crate::{BOTH, NAME};
 
 /// `prepare` is done before the first client has the lock, `forget` after it.
-async fn is_told_apart<T>(
+async fn is_distinguished<T>(
     options: impl Fn(RedisServerBuilder) -> RedisServerBuilder,
     prepare: impl Fn(&RedisServer) -> T,
     forget: impl Fn(&RedisServer, T),
@@ -47,7 +47,7 @@ async fn is_told_apart<T>(
 
 #[test]
 async fn killed_and_started_with_nothing() {
-    is_told_apart(|server| server, |_| {}, |server, ()| server.restart_empty()).await;
+    is_distinguished(|server| server, |_| {}, |server, ()| server.restart_empty()).await;
 }
 
 #[test]
@@ -55,7 +55,7 @@ async fn emptied_while_it_runs() {
     let flush = |server: &RedisServer, ()| {
         assert_eq!(server.command(&["FLUSHALL"]), Reply::Simple("OK".into()));
     };
-    is_told_apart(|server| server, |_| {}, flush).await;
+    is_distinguished(|server| server, |_| {}, flush).await;
 }
 
 #[test]
@@ -63,7 +63,7 @@ async fn swapped_for_a_database_without_locks() {
     let swap = |server: &RedisServer, ()| {
         assert_eq!(server.command(&["SWAPDB", "0", "1"]), Reply::Simple("OK".into()));
     };
-    is_told_apart(|server| server, |_| {}, swap).await;
+    is_distinguished(|server| server, |_| {}, swap).await;
 }
 
 /// It comes back with the mark of its former start, which alone would prove nothing.
@@ -75,7 +75,7 @@ async fn started_from_a_file_that_lacks_its_end() {
         assert_eq!(marker(server), before, "the mark was written before the vote");
     };
     let options = |server: RedisServerBuilder| server.appendfsync(AppendFsync::EverySecond);
-    is_told_apart(options, RedisServer::aof_mark, lose).await;
+    is_distinguished(options, RedisServer::aof_mark, lose).await;
 }
 
 /// The replica had got everything but the vote when its primary died.

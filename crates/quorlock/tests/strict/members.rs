@@ -160,7 +160,7 @@ async fn a_change_that_was_interrupted_is_safe_and_goes_on() {
 }
 
 #[test]
-async fn a_member_that_is_gone_leaves_on_somebodys_word_alone() {
+async fn a_member_that_is_gone_leaves_only_if_an_operator_says_so() {
     let world = World::new(Dialect::Strict).await;
     world.servers[2].kill();
     let remove = MemberChange::Remove(name(&world.servers[2]));

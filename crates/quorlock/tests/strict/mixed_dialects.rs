@@ -40,7 +40,7 @@ async fn a_lock_of_the_other_dialect_is_a_clear_error_both_ways() {
         assert_eq!(now, kept, "it is left alone");
         guard.release().await.expect("released");
         if dialect == strict {
-            // Its number is still there, and is no lock of another library either.
+            // Its fence is still there, and is no lock of another library either.
             is_refused(&other, name).await;
             let without = other_without_fences(&world).await;
             is_refused(&without, name).await;

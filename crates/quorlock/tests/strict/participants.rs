@@ -8,7 +8,7 @@ use crate::world::World;
 
 /// By such a clock everybody is over.
 #[test]
-async fn whoever_takes_part_is_not_over_by_a_clock_that_is_ahead() {
+async fn a_participant_is_not_over_by_a_clock_that_is_ahead() {
     for maker_first in [true, false] {
         let world = World::new(Dialect::Strict).await;
         let (maker, other, stranger) =

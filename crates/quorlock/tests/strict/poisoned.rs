@@ -1,4 +1,4 @@
-//! Numbers that no holder can have been given: far above the time of day, or so large that the next one is
+//! Fences that no holder can have been given: far above the time of day, or so large that the next one is
 //! not higher. Whatever wrote them there, they do not spread.
 
 use std::time::SystemTime;
@@ -18,24 +18,24 @@ fn now_us() -> u64 {
     u64::try_from(wall.as_micros()).expect("a number")
 }
 
-/// The first number that is not exact as a number of Lua, the last of SQLite, and a day years ahead.
+/// The first fence that is not exact as a number of Lua, the last of SQLite, and a day years ahead.
 fn poisons() -> [u64; 3] {
     [1 << 53, i64::MAX.unsigned_abs(), now_us() + 3_650 * DAY_US]
 }
 
-/// Where a server keeps the number, and what is there.
-fn number(server: &RedisServer, dialect: Dialect) -> Option<u64> {
-    let number = match dialect {
+/// Where a server keeps the fence, and what is there.
+fn last_fence(server: &RedisServer, dialect: Dialect) -> Option<u64> {
+    let digits = match dialect {
         Dialect::Strict => {
             let record = text(server, NAME)?;
             record.strip_prefix("quorlock ")?.split([' ', '-', '+', '=']).next()?.to_owned()
         }
         _ => text(server, &format!("{NAME}:quorlock:fence"))?,
     };
-    number.parse().ok()
+    digits.parse().ok()
 }
 
-/// Whether somebody holds the lock there, however long the number is.
+/// Whether somebody holds the lock there, however long the fence is.
 fn is_taken(server: &RedisServer) -> bool {
     text(server, NAME).is_some_and(|record| match record.strip_prefix("quorlock ") {
         Some(record) => {
@@ -45,12 +45,12 @@ fn is_taken(server: &RedisServer) -> bool {
     })
 }
 
-/// Puts a number in the place of the one that a server has given out last.
+/// Puts a fence in the place of the one that a server has given out last.
 fn poison(server: &RedisServer, dialect: Dialect, poison: u64) {
     let set = match dialect {
         Dialect::Strict => {
             let record = text(server, NAME).expect("a record");
-            let rest = record.get(25..).expect("what follows the number");
+            let rest = record.get(25..).expect("what follows the fence");
             server.command(&["SET", NAME, &format!("quorlock {poison:016}{rest}")])
         }
         _ => server.command(&["SET", &format!("{NAME}:quorlock:fence"), &poison.to_string()]),
@@ -77,7 +77,10 @@ async fn used(dialect: Dialect) -> (World, Locker, Locker) {
     world.all_reached_by(&second).await;
     next_fence(&first).await;
     eventually("all know it, and it is free", async || {
-        world.servers.iter().all(|server| number(server, dialect).is_some() && !is_taken(server))
+        world
+            .servers
+            .iter()
+            .all(|server| last_fence(server, dialect).is_some() && !is_taken(server))
     })
     .await;
     (world, first, second)
@@ -101,16 +104,16 @@ async fn it_is_never_adopted_and_fences_grow_without_it() {
             );
             assert!(fences.iter().all(|fence| *fence < sound), "{dialect:?} {high}: {fences:?}");
             for server in [&world.servers[0], &world.servers[2]] {
-                let number = number(server, dialect);
-                assert!(number < Some(sound), "{dialect:?} {high} has spread: {number:?}");
+                let fence = last_fence(server, dialect);
+                assert!(fence < Some(sound), "{dialect:?} {high} has spread: {fence:?}");
             }
         }
     }
 }
 
-/// Whoever waits gets the lock from the others, too, and the poisoned one passes it on to nobody.
+/// A waiter gets the lock from the others, too, and the poisoned one passes it on to nobody.
 #[test]
-async fn whoever_waits_gets_the_lock_from_the_others() {
+async fn a_waiter_gets_the_lock_from_the_others() {
     for dialect in BOTH {
         let (world, first, second) = used(dialect).await;
         let guard = take(&first).await;
@@ -131,7 +134,7 @@ async fn whoever_waits_gets_the_lock_from_the_others() {
 }
 
 #[test]
-async fn the_server_is_named_with_the_number_and_the_remedy() {
+async fn the_server_is_named_with_the_fence_and_the_remedy() {
     for dialect in BOTH {
         for high in poisons() {
             let (world, first, _second) = used(dialect).await;
@@ -162,7 +165,7 @@ async fn a_holder_goes_on_without_the_server_that_has_it() {
             let status = second.inspect(NAME).await.expect("a status");
             let failure = status.nodes[1].record.as_ref().expect_err("it cannot be relied upon");
             assert_eq!(failure.kind(), FailureKind::Fence, "{failure}");
-            assert_eq!(status.fence().map(|number| number < now_us() + DAY_US), Some(true));
+            assert_eq!(status.fence().map(|fence| fence < now_us() + DAY_US), Some(true));
             let fence = guard.fence();
             let token = guard.into_token().expect("a token");
             let resumed = second.resume(NAME, token).await.expect("two of three");
@@ -180,7 +183,7 @@ async fn an_extension_that_is_refused_keeps_nothing() {
     let server = &world.servers[0];
     let node = world.node(&server.url()).await;
     let (holder, other) = (owner(NAME), ParticipantId::random(&*world.time()));
-    holder.acquire(&node, TTL / 2).number().await;
+    holder.acquire(&node, TTL / 2).fence().await;
     poison(server, Dialect::Strict, poisons()[0]);
     let before = text(server, NAME);
     for asked in [holder.extend(&node, TTL), holder.take_part(&node, other, TTL)] {
@@ -190,9 +193,9 @@ async fn an_extension_that_is_refused_keeps_nothing() {
     }
 }
 
-/// Whoever proposes such a number, by a bug, is refused by the server itself.
+/// A client that proposes such a fence, by a bug, is refused by the server itself.
 #[test]
-async fn a_server_gives_out_no_number_that_would_not_grow() {
+async fn a_server_gives_out_no_fence_that_would_not_grow() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
         let server = &world.servers[0];
@@ -207,40 +210,40 @@ async fn a_server_gives_out_no_number_that_would_not_grow() {
         for proposal in
             [Proposal { least: limit, block: 1 }, Proposal { least: limit - 3, block: 4 }]
         {
-            let asked = holder.acquire_numbered(node, TTL, proposal).answer().await;
+            let asked = holder.acquire_fenced(node, TTL, proposal).answer().await;
             assert!(refused(asked), "{proposal:?}");
             let ticket = (waiter.ticket(TicketNumber::New(1)), false);
-            let asked = waiter.owner().wait_numbered(node, TTL, ticket, proposal).answer().await;
+            let asked = waiter.owner().wait_fenced(node, TTL, ticket, proposal).answer().await;
             assert!(refused(asked), "{proposal:?}");
         }
         assert!(!is_taken(server), "nothing was changed");
-        let number = holder.acquire(node, TTL).number().await;
+        let fence = holder.acquire(node, TTL).fence().await;
         assert!(refused(holder.confirm(node, limit).answer().await));
-        assert_eq!(holder.extend(node, TTL).number().await, number, "it stands where it stood");
+        assert_eq!(holder.extend(node, TTL).fence().await, fence, "it stands where it stood");
         // Nor does it pass the lock on with one.
         waiter.wait(TicketNumber::New(1), TTL).queued().await;
         assert!(holder.release_to(node, limit).is_done().await);
-        assert!(client.words().await.is_empty() && !is_taken(server));
-        assert!(waiter.wait(TicketNumber::New(1), TTL).number().await < limit);
+        assert!(client.grant_messages().await.is_empty() && !is_taken(server));
+        assert!(waiter.wait(TicketNumber::New(1), TTL).fence().await < limit);
     }
 }
 
-/// What stands in the place where a server keeps the number of a lock, with this number.
-fn kept_numbers(dialect: Dialect, number: u64) -> Vec<(String, String)> {
-    let fence = format!("{NAME}:quorlock:fence");
+/// What stands in the place where a server keeps the fence of a lock, with this fence.
+fn kept_fences(dialect: Dialect, fence: u64) -> Vec<(String, String)> {
+    let key = format!("{NAME}:quorlock:fence");
     match dialect {
         Dialect::Strict => {
             [" ql:x 1 0 0", "+ql:x 1 0 0", "*ql:x maker 1 1 0 0", "- 0 0 0", "= 0 0 0"]
-                .map(|rest| (NAME.to_owned(), format!("quorlock {number:016}{rest}")))
+                .map(|rest| (NAME.to_owned(), format!("quorlock {fence:016}{rest}")))
                 .into()
         }
-        _ => vec![(fence, number.to_string())],
+        _ => vec![(key, fence.to_string())],
     }
 }
 
 /// What `release --force` does about it, to the microsecond.
 #[test]
-async fn a_number_is_forgotten_only_if_nobody_can_have_been_given_it() {
+async fn a_fence_is_forgotten_only_if_nobody_can_have_been_given_it() {
     for dialect in BOTH {
         let world = World::new(dialect).await;
         world.stop_clocks();
@@ -248,14 +251,14 @@ async fn a_number_is_forgotten_only_if_nobody_can_have_been_given_it() {
         let forget = async || {
             let builder = world.builder().nodes(world.urls());
             let (forgotten, failed) =
-                builder.admin().forget_number(NAME).await.expect("good settings");
+                builder.admin().forget_fence(NAME).await.expect("good settings");
             assert!(failed.0.is_empty(), "{failed}");
             forgotten
         };
         assert_eq!(forget().await, 0, "there is none");
-        let numbers = [(most, false), (most + 1, true), (1 << 53, true), (u64::MAX, true)];
-        for (number, goes) in numbers {
-            for (key, value) in kept_numbers(dialect, number) {
+        let fences = [(most, false), (most + 1, true), (1 << 53, true), (u64::MAX, true)];
+        for (fence, goes) in fences {
+            for (key, value) in kept_fences(dialect, fence) {
                 for server in &world.servers[1..] {
                     server.command(&["SET", &key, &value]);
                 }
@@ -266,11 +269,11 @@ async fn a_number_is_forgotten_only_if_nobody_can_have_been_given_it() {
             }
         }
         // What is no number at all, beside something that is no lock.
-        let fence = format!("{NAME}:quorlock:fence");
+        let key = format!("{NAME}:quorlock:fence");
         world.servers[0].command(&["RPUSH", NAME, "of somebody else"]);
-        world.servers[0].command(&["SET", &fence, "none"]);
+        world.servers[0].command(&["SET", &key, "none"]);
         assert_eq!(forget().await, 1, "{dialect:?}");
-        assert_eq!(text(&world.servers[0], &fence), None);
+        assert_eq!(text(&world.servers[0], &key), None);
         assert_eq!(world.servers[0].command(&["LLEN", NAME]), Reply::Int(1), "it is left alone");
     }
 }

@@ -17,7 +17,7 @@ use crate::NAME;
 use crate::world::{QUARANTINE, TTL, World, marker, scripts_run};
 
 #[test]
-async fn on_new_servers_it_is_told_at_once_to_whoever_does_not_wait() {
+async fn on_new_servers_a_caller_that_does_not_wait_is_told_at_once() {
     let world = World::unused(Dialect::Strict, |server| server);
     let locker = world.client().await;
     let error = locker.try_lock(NAME).await.expect_err("new servers");
@@ -107,7 +107,7 @@ async fn a_release_does_not_begin_it_by_a_right_clock_either() {
     assert!(matches!(asked, Answer::Failed(_)), "{asked:?}");
 }
 
-/// Whoever is next in the queue would get a vote that may be another's.
+/// The next waiter in the queue would get a vote that may be another's.
 #[test]
 async fn a_release_passes_nothing_on_while_the_clock_is_wrong() {
     let world = World::with(Dialect::Strict, |server| server.appendonly(true)).await;
@@ -126,7 +126,7 @@ async fn a_release_passes_nothing_on_while_the_clock_is_wrong() {
     server.clock().jump_ms(40_000);
     assert!(holder.release(&node).is_done().await);
     server.clock().true_time();
-    assert_eq!(client.words().await, []);
+    assert_eq!(client.grant_messages().await, []);
     assert!(waiter.seen().await.is_none(), "it is free");
 }
 
@@ -217,7 +217,7 @@ async fn votes_that_may_come_back_at_any_moment_are_waited_for() {
     world.servers[2].pause();
     world.reached_by(&locker, |reached| reached == [true, true, false]).await;
     let waiting = tokio::spawn(locker.try_lock(NAME).votes_within(TTL).into_future());
-    // Whoever waits has asked the first one.
+    // A waiter has asked the first one.
     eventually("it has asked", async || is_known(&world.servers[0])).await;
     world.servers[2].resume();
     let guard = tokio::time::timeout(DEADLINE, waiting).await.expect("in time").expect("no panic");

@@ -40,7 +40,7 @@ async fn what_is_no_lock_is_named_so_by_every_verb_and_left_alone() {
         let (who, waiter) = (owner(NAME), client.waiter(NAME, 1));
         let proposal = Proposal { least: server_us(server), block: 16 };
         assert!(is_wrong(&who.acquire(node, TTL)).await, "{content:?}");
-        assert!(is_wrong(&who.acquire_numbered(node, TTL, proposal)).await, "{content:?}");
+        assert!(is_wrong(&who.acquire_fenced(node, TTL, proposal)).await, "{content:?}");
         assert!(is_wrong(&who.extend(node, TTL)).await, "{content:?}");
         assert!(is_wrong(&who.release(node)).await, "{content:?}");
         let participant = ParticipantId::random(&*world.time());
@@ -75,14 +75,14 @@ async fn the_longest_token_is_a_holder_like_any_other() {
     assert!(who.seen(&node).await.is_some());
 }
 
-/// The number of a record that is free lies below what is wanted, and so does a part of the block.
+/// The fence of a record that is free lies below what is wanted, and so does a part of the block.
 #[test]
-async fn a_block_of_numbers_begins_above_those_that_were_given_out() {
+async fn a_block_of_fences_begins_above_those_that_were_given_out() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
     let node = world.node(&server.url()).await;
     let last = server_us(server);
-    for (least, block, number) in [
+    for (least, block, fence) in [
         (last, 1, last),
         // From last - 5 to last + 10, were it not for what was given out.
         (last - 5, 16, last + 16),
@@ -92,28 +92,28 @@ async fn a_block_of_numbers_begins_above_those_that_were_given_out() {
         (last + 36, 1, last + 36),
     ] {
         let who = owner(NAME);
-        let given = who.acquire_numbered(&node, TTL, Proposal { least, block }).number().await;
-        assert_eq!(given, number, "{block} from {least}");
+        let given = who.acquire_fenced(&node, TTL, Proposal { least, block }).fence().await;
+        assert_eq!(given, fence, "{block} from {least}");
         assert!(who.release(&node).is_done().await);
         let record = text(server, NAME).expect("a record");
-        assert_eq!(record[9..25].parse(), Ok(number), "{record}");
+        assert_eq!(record[9..25].parse(), Ok(fence), "{record}");
     }
 }
 
-/// Who has the lock and asks for it once more gets the numbers that it wants now.
+/// Who has the lock and asks for it once more gets the fences that it wants now.
 #[test]
-async fn a_holder_that_asks_again_has_no_lower_number_than_it_wants() {
+async fn a_holder_that_asks_again_has_no_lower_fence_than_it_wants() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
     let client = world.waiting_client(&server.url(), |_| {}).await;
     let waiter = client.waiter(NAME, 1);
     let first = server_us(server);
-    for (least, block, number) in
+    for (least, block, fence) in
         [(first, 1, first), (first + 1, 1, first + 1), (first, 2, first + 1), (first, 3, first + 2)]
     {
         let (ticket, proposal) = ((waiter.ticket(New(1)), false), Proposal { least, block });
-        let asked = waiter.owner().wait_numbered(client.node(), TTL, ticket, proposal);
-        assert_eq!(asked.number().await, number, "{block} from {least}");
+        let asked = waiter.owner().wait_fenced(client.node(), TTL, ticket, proposal);
+        assert_eq!(asked.fence().await, fence, "{block} from {least}");
     }
 }
 
@@ -128,7 +128,7 @@ async fn a_free_lock_is_taken_and_given_back_by_the_shortest_way() {
     let record = || text(server, NAME).expect("a record");
     let taken = async |least, block| {
         let who = owner(NAME);
-        assert!(who.acquire_numbered(node, TTL, Proposal { least, block }).is_done().await);
+        assert!(who.acquire_fenced(node, TTL, Proposal { least, block }).is_done().await);
         (who, record().ends_with(&format!(" {}", TTL.as_millis())))
     };
     let last = server_us(server);
@@ -228,7 +228,7 @@ async fn a_server_with_a_marker_that_makes_no_sense_grants_nothing() {
     let node = world.node(&server.url()).await;
     mark_from(server, "no number at all");
     let proposal = Proposal { least: server_us(server), block: 1 };
-    let asked = owner(NAME).acquire_numbered(&node, TTL, proposal).answer().await;
+    let asked = owner(NAME).acquire_fenced(&node, TTL, proposal).answer().await;
     assert!(matches!(asked, Answer::Failed(_)), "{asked:?}");
     assert_eq!(text(server, NAME), None);
 }
@@ -240,10 +240,10 @@ async fn the_last_of_a_lease_and_of_the_time_without_votes_is_told() {
     let server = &world.servers[0];
     let node = world.node(&server.url()).await;
     server.clock().rate(0.0);
-    for (left_us, told_ms) in [(1_500, Some(2)), (1_000, Some(1)), (1, Some(1)), (0, None)] {
+    for (left_us, shown_ms) in [(1_500, Some(2)), (1_000, Some(1)), (1, Some(1)), (0, None)] {
         mark_from(server, &format!("{:016}", server_us(server) + left_us));
-        let told = owner(NAME).looked(&node).await.quarantine;
-        assert_eq!(told, told_ms.map(Duration::from_millis), "{left_us} us");
+        let quarantine = owner(NAME).looked(&node).await.quarantine;
+        assert_eq!(quarantine, shown_ms.map(Duration::from_millis), "{left_us} us");
         let end = server_us(server) + left_us;
         let (seconds, micros) = (end / 1_000_000, end % 1_000_000);
         server.command(&[
@@ -252,7 +252,7 @@ async fn the_last_of_a_lease_and_of_the_time_without_votes_is_told() {
             &format!("quorlock 0000000000000001 t {seconds} {micros} 0"),
         ]);
         let record = owner(NAME).seen(&node).await;
-        assert_eq!(record.and_then(|it| it.remaining), told_ms.map(Duration::from_millis));
+        assert_eq!(record.and_then(|it| it.remaining), shown_ms.map(Duration::from_millis));
     }
 }
 
@@ -336,7 +336,7 @@ async fn an_extension_that_fails_among_others_is_an_error_of_its_own() {
     }
 }
 
-/// Whoever seems to listen, and has not asked for three leases, is not there any more.
+/// A waiter that seems to listen, and has not asked for three leases, is not there any more.
 #[test]
 async fn a_waiter_is_passed_over_once_three_leases_are_over_since_it_has_asked() {
     let world = World::new(Dialect::Strict).await;
@@ -367,9 +367,9 @@ async fn a_waiter_is_passed_over_once_three_leases_are_over_since_it_has_asked()
     }
 }
 
-/// Also for a holder without numbers: whoever breaks the lock would pass it on to that one again.
+/// Also for a holder without fences: a client that breaks the lock would pass it on to that one again.
 #[test]
-async fn whoever_wins_a_server_back_leaves_its_queue() {
+async fn a_holder_that_wins_a_server_back_leaves_its_queue() {
     let world = World::new(Dialect::Strict).await;
     let server = &world.servers[0];
     let client = world.waiting_client(&server.url(), |_| {}).await;

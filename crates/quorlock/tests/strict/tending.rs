@@ -81,10 +81,10 @@ async fn names_that_nobody_has_used_for_a_day_go_and_no_others() {
     }
 
     world.pass(2 * HOUR);
-    // One that has been held and extended for longer than a day: its number is old, and its end is not.
+    // One that has been held and extended for longer than a day: its fence is old, and its end is not.
     let now_us = server_us(&world.servers[0]);
-    let (number, seconds) = (now_us - 25 * 3_600_000_000, now_us / 1_000_000);
-    let long = format!("quorlock {number} ql:long {seconds} 0 20000");
+    let (fence, seconds) = (now_us - 25 * 3_600_000_000, now_us / 1_000_000);
+    let long = format!("quorlock {fence} ql:long {seconds} 0 20000");
     world.servers[0].command(&["SET", "long", &long]);
     taken_and_released(&locker, "recent").await;
     let held = locker.try_lock("held").fixed().await.expect("free");
@@ -105,7 +105,7 @@ async fn names_that_nobody_has_used_for_a_day_go_and_no_others() {
     assert!(held.is_held());
 }
 
-/// Whoever comes for one lock alone, as commands do, clears names away too.
+/// A client that comes for one lock alone, as commands do, clears names away too.
 #[test]
 async fn a_client_that_does_not_stay_clears_them_away_as_well() {
     let world = World::new(Dialect::Strict).await;
@@ -293,7 +293,7 @@ async fn a_step_is_taken_by_a_clock_that_is_right_and_the_next_is_due_a_second_l
     let world = World::new(Dialect::Strict).await;
     world.stop_clocks();
     let server = &world.servers[0];
-    // Late in a second: whoever counts its microseconds wrongly is outside of the window.
+    // Late in a second: a script that counts its microseconds wrongly is outside of the window.
     let ms = server_us(server) / 1_000 % 1_000;
     world.pass(Duration::from_millis(1_900 - ms));
     let sweep = || text(server, SWEEP).unwrap_or_default();
@@ -314,8 +314,8 @@ async fn a_step_is_taken_by_a_clock_that_is_right_and_the_next_is_due_a_second_l
         assert_eq!(sweep(), due(not_yet), "it is not due");
     }
     // Each goes on where the last one has ended.
-    for number in 0..2_000 {
-        server.command(&["SET", &format!("of somebody else {number}"), "x"]);
+    for index in 0..2_000 {
+        server.command(&["SET", &format!("of somebody else {index}"), "x"]);
     }
     let (mut cursors, mut after) = (Vec::new(), due(now));
     for _ in 0..3 {
@@ -339,26 +339,26 @@ async fn tend_once(world: &World) {
     world.all_reached_by(&locker).await;
 }
 
-/// A name goes when its end and its number are more than a day old, to the microsecond.
+/// A name goes when its end and its fence are more than a day old, to the microsecond.
 #[test]
 async fn a_name_has_its_whole_day() {
     let world = World::new(Dialect::Strict).await;
     world.stop_clocks();
     let server = &world.servers[0];
     let old = server_us(server) - 24 * 3_600_000_000;
-    for (key, number, end) in
-        [("gone", old - 1, old - 1), ("number", old, old - 1), ("end", old - 1, old)]
+    for (key, fence, end) in
+        [("gone", old - 1, old - 1), ("fence", old, old - 1), ("end", old - 1, old)]
     {
         // By a TTL of an hour.
         let since = end - 3_600_000_000;
         let (seconds, micros) = (since / 1_000_000, since % 1_000_000);
-        let record = format!("quorlock {number:016} ql:x {seconds} {micros} 3600000");
+        let record = format!("quorlock {fence:016} ql:x {seconds} {micros} 3600000");
         server.command(&["SET", key, &record]);
     }
     server.command(&["DEL", SWEEP]);
     tend_once(&world).await;
     eventually("one is gone", async || !exists(server, "gone")).await;
-    assert!(exists(server, "number") && exists(server, "end"));
+    assert!(exists(server, "fence") && exists(server, "end"));
 }
 
 /// A server whose memory is full needs the room of old names more than any other.

@@ -1,4 +1,4 @@
-//! A server that was away counts again for whoever holds the lock, once it votes: each may be away in turn.
+//! A server that was away counts again for the holder of the lock, once it votes: each may be away in turn.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -38,7 +38,7 @@ async fn a_rolling_restart_ends_no_lock_and_lets_nobody_in() {
         let world = World::new(dialect).await;
         let (first, second) = (world.client().await, world.client().await);
         let guard = first.try_lock(NAME).fixed().await.expect("free");
-        // Whoever waits takes what is free, and must not keep it from the holder.
+        // A waiter takes what is free, and must not keep it from the holder.
         let waiting = tokio::spawn(second.lock(NAME).into_future());
         for server in &world.servers {
             server.kill();
@@ -106,7 +106,7 @@ async fn whatever_a_majority_has_lost_is_not_taken_anew() {
     }
 }
 
-/// A majority has the lock no longer, as after a release by force that did not reach one server: whoever came next may
+/// A majority has the lock no longer, as after a release by force that did not reach one server: the next client may
 /// have had it, also where it would be won back.
 #[test]
 async fn a_lock_that_was_taken_away_is_not_kept_by_winning_others_back() {

@@ -158,7 +158,7 @@ impl World {
         Arc::clone(self.waiting_client(url, change).await.node())
     }
 
-    /// The same for whoever waits in its queues.
+    /// The same for those that wait in its queues.
     pub(crate) async fn waiting_client(
         &self,
         url: &str,

@@ -41,11 +41,11 @@ struct Extension {
 pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
     let extensions = extensions(setup, trace);
     let lost = windows(trace).into_iter().filter_map(|window| {
-        let Window { opened, from, told, closed, last, over, .. } = window;
+        let Window { opened, from, loss_signal, closed, last, over, .. } = window;
         if !opened.renewed || window.is_forced() {
             return None;
         }
-        let ended = [told, over].into_iter().flatten().min().unwrap_or(last);
+        let ended = [loss_signal, over].into_iter().flatten().min().unwrap_or(last);
         let released = closed.is_some_and(|closed| closed <= ended);
         (!released && !is_disturbed(trace, opened.process, from, ended)).then_some((window, ended))
     });
@@ -93,7 +93,7 @@ fn could_be_kept(setup: &Setup, its: &[Extension], window: &Window, ended: u64) 
             holds |= verb == VerbKind::Heal;
             let nobodys = reply == Reply::Refused && before.token == 0 && after.token == 0;
             // A fence that no holder can have got is a failure of the node.
-            let sound = after.number < (WALL_START + it.at) / 1_000 + DAY_US;
+            let sound = after.fence < (WALL_START + it.at) / 1_000 + DAY_US;
             if it.heard < ended && sound && (reply == Reply::Done || nobodys && it.votes) {
                 willing.insert(node);
             }
@@ -205,15 +205,15 @@ mod tests {
     }
 
     /// A holder from 0 to 1,000 ms that is notified of the loss at `told`.
-    fn holder(told: u64) -> Vec<Entry> {
+    fn holder(loss_signal: u64) -> Vec<Entry> {
         let (window, process, name, holding, fence) = (1, 0, 0, 1, None);
         let (until, heeds, renewed) = (1_000 * MS, true, true);
         let opened = Opened { window, process, name, holding, until, fence, heeds, renewed };
-        vec![at(0, What::Opened(opened)), at(told, What::Told { window })]
+        vec![at(0, What::Opened(opened)), at(loss_signal, What::LossSignal { window })]
     }
 
     fn extension(ms: u64, node: u8, verb: VerbKind, reply: Reply) -> Entry {
-        let kept = |token| Kept { token, until: 0, number: 1 };
+        let kept = |token| Kept { token, until: 0, fence: 1 };
         let mine = kept(if reply == Reply::Done { 7 } else { 0 });
         let executed = Executed {
             request: u32::from(node),
@@ -231,9 +231,9 @@ mod tests {
         at(ms + 1, What::Executed(executed))
     }
 
-    fn found(told: u64, more: Vec<Entry>) -> usize {
+    fn found(loss_signal: u64, more: Vec<Entry>) -> usize {
         let setup = Setup { nodes: 3, ..Setup::new(1, Dialect::Strict) };
-        let mut entries = holder(told);
+        let mut entries = holder(loss_signal);
         for entry in &more {
             if let What::Executed(Executed { request, .. }) = entry.what {
                 entries.push(Entry { at: entry.at + MS, what: What::Answered { request } });
@@ -296,7 +296,7 @@ mod tests {
             let opened = Opened { window, process, name, holding, until, fence, heeds, renewed };
             entries.push(at(610, What::Opened(opened)));
             entries.push(at(600 + heard_after, What::Answered { request: 0 }));
-            entries.push(at(701, What::Told { window }));
+            entries.push(at(701, What::LossSignal { window }));
             entries.sort_by_key(|entry| entry.at);
             let setup = Setup { nodes: 3, ..Setup::new(1, Dialect::Strict) };
             check(&setup, &Trace::of(entries)).len()

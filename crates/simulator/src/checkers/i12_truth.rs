@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_lock_that_nobody_has_is_not_taken() {
         assert_eq!(found(vec![]), 1);
-        assert_eq!(found_in(vec![]), 0, "another of his process is in line");
+        assert_eq!(found_in(vec![]), 0, "another of its process is in line");
         assert_eq!(found(vec![executed(150, 0, 0, Reply::NoVote)]), 1, "a node casts no vote");
         assert_eq!(found(vec![executed(150, 0, 9, Reply::Refused)]), 0, "another has it there");
         assert_eq!(found(vec![executed(150, 1, 9, Reply::Refused)]), 1, "that is another lock");
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(found(kept(90)), 1, "that was over");
         let released = [kept(110), vec![executed(90, 0, 0, Reply::Done)]].concat();
         assert_eq!(found(released), 1, "that was given back");
-        assert_eq!(found(vec![executed(150, 0, 7, Reply::Done)]), 1, "it is his own");
+        assert_eq!(found(vec![executed(150, 0, 7, Reply::Done)]), 1, "it is its own");
         let stepped = |at| vec![Entry { at: at * MS, what: What::Stepped { by: 0 } }];
         assert_eq!(found(stepped(150)), 0, "the clocks were set meanwhile");
         assert_eq!(found(stepped(50)), 1, "that was before");

@@ -41,7 +41,7 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
     let windows = windows(trace);
     let lost = windows.iter().filter(|it| it.opened.renewed && crowded(it.opened.name));
     let lost = lost.filter_map(|window| {
-        let ended = [window.told, window.over].into_iter().flatten().min()?;
+        let ended = [window.loss_signal, window.over].into_iter().flatten().min()?;
         let released = window.closed.is_some_and(|closed| closed <= ended);
         (!released).then_some((window.opened.process, window.opened.name, ended))
     });
@@ -97,7 +97,7 @@ fn late<'a>(setup: &Setup, trace: &'a Trace) -> impl Iterator<Item = Violation> 
     let late = executed.filter(move |(at, it)| {
         let true_time = WALL_START + at;
         let right = (true_time - BEHIND..true_time + OFF).contains(&it.clock);
-        let sound = it.after.number < true_time / 1_000 + DAY_US;
+        let sound = it.after.fence < true_time / 1_000 + DAY_US;
         compared && right && sound && at - it.sent < SOON
     });
     late.map(|(at, Executed { process, name, node, sent, .. })| {
@@ -160,11 +160,11 @@ mod tests {
     /// A request to each of three nodes every 10 ms. Some do not answer from 500 ms on, until then.
     fn asked(silent: u8, until: u64) -> Vec<Entry> {
         let mut entries = Vec::new();
-        for (number, ms) in (0..2_000).step_by(10).enumerate() {
+        for (index, ms) in (0..2_000).step_by(10).enumerate() {
             for node in 0..3 {
-                let request = (number * 3) as u32 + u32::from(node);
+                let request = (index * 3) as u32 + u32::from(node);
                 let answered = if node < silent && ms > 500 { (ms + 2).max(until) } else { ms + 2 };
-                let kept = Kept { token: 0, until: 0, number: 1 };
+                let kept = Kept { token: 0, until: 0, fence: 1 };
                 let executed = Executed {
                     request,
                     node,
@@ -173,7 +173,7 @@ mod tests {
                     verb: VerbKind::Acquire,
                     name: 1_000,
                     token: 7,
-                    reply: Reply::Told,
+                    reply: Reply::Shown,
                     clock: WALL_START + (ms + 1) * MS,
                     before: kept,
                     after: kept,
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_fails_though_a_majority_answers_is_found() {
+    fn a_caller_that_fails_though_a_majority_answers_is_found() {
         let failed = What::Failed { process: 0, name: 1_000, since: 600 * MS };
         let failed = [Entry { at: 900 * MS, what: failed }];
         assert_eq!(found(asked(0, 0), &failed), 1);
@@ -222,16 +222,20 @@ mod tests {
     }
 
     #[test]
-    fn whoever_loses_a_lock_though_a_majority_answers_is_found() {
+    fn a_holder_that_loses_a_lock_though_a_majority_answers_is_found() {
         let (window, process, name, holding, fence) = (1, 0, 1_000, 1, None);
         let (until, heeds, renewed) = (1_800 * MS, true, true);
         let opened = Opened { window, process, name, holding, until, fence, heeds, renewed };
         let opened = Entry { at: 300 * MS, what: What::Opened(opened) };
-        let told = Entry { at: 1_700 * MS, what: What::Told { window } };
+        let loss_signal = Entry { at: 1_700 * MS, what: What::LossSignal { window } };
         let closed = Entry { at: 1_600 * MS, what: What::Closed { window } };
-        assert_eq!(found(asked(0, 0), &[opened, told]), 1);
-        assert_eq!(found(asked(2, 650), &[opened, told]), 1, "they answer again for long enough");
-        assert_eq!(found(asked(2, 750), &[opened, told]), 0, "they were silent for long");
-        assert_eq!(found(asked(0, 0), &[opened, closed, told]), 0, "it was given back");
+        assert_eq!(found(asked(0, 0), &[opened, loss_signal]), 1);
+        assert_eq!(
+            found(asked(2, 650), &[opened, loss_signal]),
+            1,
+            "they answer again for long enough"
+        );
+        assert_eq!(found(asked(2, 750), &[opened, loss_signal]), 0, "they were silent for long");
+        assert_eq!(found(asked(0, 0), &[opened, closed, loss_signal]), 0, "it was given back");
     }
 }

@@ -69,8 +69,8 @@ mod tests {
     }
 
     #[test]
-    fn whoever_let_go_was_told_or_is_dead_believes_no_longer() {
-        for end in [What::Closed { window: 1 }, What::Told { window: 1 }, What::Killed(1)] {
+    fn a_holder_that_released_was_warned_or_is_dead_believes_no_longer() {
+        for end in [What::Closed { window: 1 }, What::LossSignal { window: 1 }, What::Killed(1)] {
             assert_eq!(found(vec![opened(0, 1, 100), at(50, end), opened(60, 2, 200)]), 0);
             assert_eq!(found(vec![opened(0, 1, 100), at(70, end), opened(60, 2, 200)]), 1);
         }

@@ -83,7 +83,7 @@ mod tests {
         check(&Setup::new(1, Dialect::Strict), &Trace::of(entries.collect())).len()
     }
 
-    const OURS: Kept = Kept { token: 7, until: 100, number: 1 };
+    const OURS: Kept = Kept { token: 7, until: 100, fence: 1 };
 
     #[test]
     fn a_vote_inside_quarantine_is_found() {
@@ -110,7 +110,7 @@ mod tests {
         let shorter = Kept { until: 99, ..OURS };
         assert_eq!(found(vec![executed(0, OURS, shorter)]), 1);
         assert_eq!(found(vec![executed(0, shorter, OURS)]), 0);
-        let anothers = Kept { token: 8, until: 50, number: 2 };
+        let anothers = Kept { token: 8, until: 50, fence: 2 };
         assert_eq!(found(vec![executed(0, OURS, anothers)]), 0, "it was passed on");
     }
 }

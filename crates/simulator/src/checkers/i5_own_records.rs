@@ -65,7 +65,7 @@ mod tests {
     }
 
     fn of(token: u64) -> Kept {
-        Kept { token, until: 10, number: 1 }
+        Kept { token, until: 10, fence: 1 }
     }
 
     fn count(entries: Vec<Entry>) -> usize {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_touches_the_record_of_another_is_found() {
+    fn a_client_that_touches_the_record_of_another_is_found() {
         for verb in [VerbKind::Acquire, VerbKind::Wait, VerbKind::Release] {
             assert_eq!((found(verb, 8, 0), found(verb, 7, 8)), (1, 0), "{verb:?}");
         }
@@ -89,15 +89,15 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_raised_for_somebody_else_is_found() {
-        let raised = |token| Kept { number: 2, ..of(token) };
+    fn a_fence_that_is_raised_for_somebody_else_is_found() {
+        let raised = |token| Kept { fence: 2, ..of(token) };
         let confirm = VerbKind::Confirm;
         assert_eq!(count(vec![executed(0, confirm, of(7), raised(7))]), 0);
         assert_eq!(count(vec![executed(0, confirm, of(8), raised(8))]), 1);
     }
 
     #[test]
-    fn whoever_stores_again_what_he_never_had_there_is_found() {
+    fn a_client_that_stores_again_what_it_never_had_there_is_found() {
         let heal = executed(2, VerbKind::Heal, of(0), of(7));
         assert_eq!(count(vec![heal]), 1, "never");
         let granted = executed(1, VerbKind::Acquire, of(0), of(7));

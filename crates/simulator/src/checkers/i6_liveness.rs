@@ -48,7 +48,7 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
                     && entry.at > since + handing
                 {
                     let since = Time(since);
-                    let text = format!("whoever waits gets a lock that is free since {since}");
+                    let text = format!("a waiter gets a lock that is free since {since}");
                     violated(entry.at, text);
                 }
             }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_in_vain_is_found() {
+    fn a_waiter_in_vain_is_found() {
         let calm = (0, What::Calm);
         let got = [calm, (1, What::Asks(0)), (2, opened(1)), (2, What::Got(0))];
         assert!(found(&got).is_empty());

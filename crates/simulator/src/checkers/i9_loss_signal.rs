@@ -19,10 +19,10 @@ pub(super) fn check(setup: &Setup, trace: &Trace) -> Vec<Violation> {
 }
 
 fn late(trace: &Trace, window: &Window, lead: u64) -> Option<Violation> {
-    let Window { opened: Opened { process, .. }, longest, told, closed, .. } = *window;
+    let Window { opened: Opened { process, .. }, longest, loss_signal, closed, .. } = *window;
     let end = longest + ROUNDING;
-    let learned = match (told, closed) {
-        (Some(told), Some(closed)) => told.min(closed),
+    let learned = match (loss_signal, closed) {
+        (Some(loss_signal), Some(closed)) => loss_signal.min(closed),
         (Some(at), None) | (None, Some(at)) => at,
         (None, None) => u64::MAX,
     };
@@ -56,14 +56,14 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn found(told: u64, still: Option<(u64, u64, bool)>) -> usize {
+    fn found(loss_signal: u64, still: Option<(u64, u64, bool)>) -> usize {
         let (window, process, name, holding, fence) = (1, 0, 0, 1, None);
         let until = 1_000 * MS;
         let opened =
             Opened { window, process, name, holding, until, fence, heeds: true, renewed: false };
         let mut entries = vec![
             Entry { at: 0, what: What::Opened(opened) },
-            Entry { at: told * MS, what: What::Told { window } },
+            Entry { at: loss_signal * MS, what: What::LossSignal { window } },
             Entry { at: 9_000 * MS, what: What::Closed { window } },
         ];
         if let Some((from, until, asleep)) = still {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stood_still_is_told_when_he_goes_on() {
+    fn a_holder_that_stood_still_is_warned_when_it_goes_on() {
         let still = Some((900, 3_000, false));
         assert_eq!((found(3_000, still), found(3_001, still)), (0, 1));
         assert_eq!(found(3_000, Some((100, 500, false))), 1, "that was long before");

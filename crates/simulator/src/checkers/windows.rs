@@ -18,7 +18,7 @@ pub(crate) struct Window {
     pub(crate) last: u64,
     /// When it was found to be over.
     pub(crate) over: Option<u64>,
-    pub(crate) told: Option<u64>,
+    pub(crate) loss_signal: Option<u64>,
     /// When it was let go of, or its process ended.
     pub(crate) closed: Option<u64>,
     /// Whether it was taken away from its holder, who learns of it later.
@@ -104,13 +104,13 @@ pub(crate) fn windows(trace: &Trace) -> Vec<Window> {
                     longest,
                     last: longest,
                     over: None,
-                    told: None,
+                    loss_signal: None,
                     closed: None,
                     forced,
                 });
             }
             What::Until { window, until } => change(window, &|it| {
-                if it.closed.is_none() && it.told.is_none() {
+                if it.closed.is_none() && it.loss_signal.is_none() {
                     it.to = if it.forced { it.to } else { until };
                     it.longest = it.longest.max(until);
                     if until > at {
@@ -120,8 +120,8 @@ pub(crate) fn windows(trace: &Trace) -> Vec<Window> {
                     }
                 }
             }),
-            What::Told { window } => change(window, &|it| {
-                it.told = it.told.or(Some(at));
+            What::LossSignal { window } => change(window, &|it| {
+                it.loss_signal = it.loss_signal.or(Some(at));
                 it.to = it.to.min(at);
             }),
             What::Closed { window } => change(window, &|it| {

@@ -82,7 +82,7 @@ enum Phase {
 
 struct Waiting {
     call: Call,
-    number: u32,
+    request: u32,
     since: Moment,
     /// The time of day that was sent to the server.
     wall_us: u64,
@@ -238,8 +238,8 @@ impl Link {
         since: Moment,
         again: bool,
     ) {
-        let (number, wall_us, together) = (0, asked.wall_us, false);
-        self.send_as(state, asked, Waiting { call, number, since, wall_us, again, together });
+        let (request, wall_us, together) = (0, asked.wall_us, false);
+        self.send_as(state, asked, Waiting { call, request, since, wall_us, again, together });
     }
 
     /// Sends what the server can take by now of what waits for that, with the time of day at which it is sent;
@@ -274,8 +274,8 @@ impl Link {
                 {
                     asked.wall_us = wall_us;
                 }
-                let (number, wall_us) = (0, asked.wall_us);
-                let waiting = Waiting { call, number, since, wall_us, again, together };
+                let (request, wall_us) = (0, asked.wall_us);
+                let waiting = Waiting { call, request, since, wall_us, again, together };
                 self.send_as(&mut state, asked, waiting);
             }
             moot
@@ -305,7 +305,7 @@ impl Link {
         }
         let mut world = self.world.state();
         let at = world.now_of(self.process);
-        waiting.number = world.request(conn, at, asked, waiting.together);
+        waiting.request = world.request(conn, at, asked, waiting.together);
         drop(world);
         let since = waiting.since;
         state.waiting.push_back(waiting);
@@ -331,7 +331,7 @@ impl Link {
             Down::Welcome { run_id, votes } => self.up(run_id, votes),
             Down::Refused => self.down(&failure(FailureKind::Unreachable, "refused")),
             Down::Reset => self.down(&failure(FailureKind::Unreachable, "reset by peer")),
-            Down::Word(mut grant) => {
+            Down::Grant(mut grant) => {
                 if self.planted(Planted::MissedPush) {
                     return;
                 }
@@ -347,10 +347,10 @@ impl Link {
                     inbox.granted(node, grant);
                 }
             }
-            Down::Reply { number, served } => {
+            Down::Reply { request, served } => {
                 let waiting = {
                     let mut state = self.state();
-                    if state.waiting.front().is_none_or(|waiting| waiting.number != number) {
+                    if state.waiting.front().is_none_or(|waiting| waiting.request != request) {
                         return;
                     }
                     state.overdue = state.overdue.saturating_sub(1);

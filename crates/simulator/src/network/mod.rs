@@ -17,7 +17,7 @@ use std::sync::Arc;
 use quorlock::node::{ClientId, Grant, Secret};
 use quorlock_protocol::Window;
 
-use crate::nodes::{Asked, Execution, Served, digest_of, number_of, reply};
+use crate::nodes::{Asked, Execution, Served, digest_of, lock_index, reply};
 use crate::random::Random;
 use crate::trace::{Executed, What};
 use crate::world::{Event, State, WALL_START};
@@ -68,7 +68,7 @@ pub(crate) enum Up {
         set: Arc<str>,
     },
     Request {
-        number: u32,
+        request: u32,
         sent: u64,
         asked: Asked,
         /// Whether it lies in the command of the one before it.
@@ -82,8 +82,8 @@ pub(crate) enum Up {
 pub(crate) enum Down {
     Welcome { run_id: u64, votes: bool },
     Refused,
-    Reply { number: u32, served: Served },
-    Word(Grant),
+    Reply { request: u32, served: Served },
+    Grant(Grant),
     Reset,
 }
 
@@ -185,10 +185,10 @@ impl State {
 
     /// Sends a request at a time, and returns its number.
     fn request(&mut self, conn: ConnId, at: u64, asked: Asked, together: bool) -> u32 {
-        let number = self.network.next_request;
+        let request = self.network.next_request;
         self.network.next_request += 1;
-        self.send_up(conn, at, Up::Request { number, sent: at, asked, together });
-        number
+        self.send_up(conn, at, Up::Request { request, sent: at, asked, together });
+        request
     }
 
     fn send_up(&mut self, id: ConnId, at: u64, message: Up) {
@@ -248,8 +248,8 @@ impl State {
             match message {
                 Up::Hello { .. } if !self.servers[node].up => self.send_down(id, Down::Refused),
                 Up::Hello { client, before, set } => self.greet(id, client, before, &set),
-                Up::Request { number, sent, asked, .. } if open => {
-                    self.serve(id, number, sent, &asked);
+                Up::Request { request, sent, asked, .. } if open => {
+                    self.serve(id, request, sent, &asked);
                 }
                 Up::Request { .. } => self.send_down(id, Down::Reset),
                 Up::Fin => {
@@ -276,7 +276,7 @@ impl State {
         self.send_down(id, Down::Welcome { run_id, votes });
     }
 
-    fn serve(&mut self, id: ConnId, number: u32, sent: u64, asked: &Asked) {
+    fn serve(&mut self, id: ConnId, request: u32, sent: u64, asked: &Asked) {
         let now = self.now;
         let (conns, server) = (&self.network.conns, &mut self.servers);
         let Some(Conn { process, node, run_id, .. }) = conns.get(&id) else { return };
@@ -290,12 +290,12 @@ impl State {
         let Execution { served, said, quarantined } =
             server.execute(asked, run_id, now, &listeners);
         let executed = Executed {
-            request: number,
+            request,
             node: node as u8,
             process: process as u8,
             sent,
             verb: asked.kind(),
-            name: number_of(&asked.name),
+            name: lock_index(&asked.name),
             token: digest_of(asked.token()),
             reply: reply(&served),
             clock: server.clock.at(now),
@@ -306,7 +306,7 @@ impl State {
             self.note(now, What::Quarantined { node: node as u8, until });
         }
         self.note(now, What::Executed(executed));
-        self.send_down(id, Down::Reply { number, served });
+        self.send_down(id, Down::Reply { request, served });
         for (client, grant) in said {
             self.network.overhear(client, grant);
             let conns = self.network.conns.iter();
@@ -314,8 +314,8 @@ impl State {
                 conns.filter(|(_, conn)| listens(conn, client)).map(|(id, _)| *id).collect();
             for id in to {
                 let to = self.network.conns.get(&id).map_or(0, |conn| conn.process);
-                self.note(now, What::Word { node: node as u8, process: to as u8 });
-                self.send_down(id, Down::Word(grant));
+                self.note(now, What::GrantMessage { node: node as u8, process: to as u8 });
+                self.send_down(id, Down::Grant(grant));
             }
         }
     }
@@ -328,19 +328,19 @@ impl State {
         let conns = self.network.conns.iter();
         let open = conns.filter(|(_, conn)| conn.process == process && conn.server_open);
         let open: Vec<_> = open.filter_map(|(id, conn)| Some((*id, conn.listener?))).collect();
-        let number = (WALL_START + now) / 1_000 + 1_000_000;
+        let fence = (WALL_START + now) / 1_000 + 1_000_000;
         for (id, client) in open {
             let tickets = self.servers.iter().flat_map(|server| server.tickets(client));
             let tickets: BTreeSet<_> = tickets.map(|it| (it.waiter, it.sent)).collect();
             let guess = Secret::parse(&[b'0'; Secret::TEXT_BYTES]);
             let made = tickets.into_iter().filter_map(|(waiter, sent)| {
-                Some(Grant { waiter, sent, secret: guess?, others: false, fence: number })
+                Some(Grant { waiter, sent, secret: guess?, others: false, fence })
             });
             let heard = self.network.overheard.iter().filter(|(to, _)| *to == client);
-            let heard = heard.flat_map(|(_, grant)| [*grant, Grant { fence: number, ..*grant }]);
+            let heard = heard.flat_map(|(_, grant)| [*grant, Grant { fence, ..*grant }]);
             let messages: Vec<_> = made.chain(heard).collect();
             for message in messages {
-                self.send_down(id, Down::Word(message));
+                self.send_down(id, Down::Grant(message));
             }
         }
     }
@@ -359,8 +359,8 @@ impl State {
                 return;
             }
             let (process, link) = (conn.process, conn.link);
-            if let Down::Reply { number, .. } = &message {
-                self.note(now, What::Answered { request: *number });
+            if let Down::Reply { request, .. } = &message {
+                self.note(now, What::Answered { request: *request });
             }
             self.arrived(process, link, id, message);
         }

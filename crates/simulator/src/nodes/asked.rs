@@ -75,9 +75,7 @@ impl Asked {
             Verb::Acquire { token, ttl, proposal } => {
                 AskedVerb::Acquire { token: *token, ttl, proposal }
             }
-            Verb::Confirm { token, fence: number } => {
-                AskedVerb::Confirm { token: *token, fence: number }
-            }
+            Verb::Confirm { token, fence } => AskedVerb::Confirm { token: *token, fence },
             Verb::Extend { token, ttl, restore, participant } => {
                 AskedVerb::Extend { token: *token, ttl, restore, participant }
             }

@@ -46,7 +46,7 @@ impl Round for Question {
             AskedVerb::Acquire { token, ttl, proposal } => {
                 Verb::Acquire { token, ttl: *ttl, proposal: *proposal }
             }
-            AskedVerb::Confirm { token, fence: number } => Verb::Confirm { token, fence: *number },
+            AskedVerb::Confirm { token, fence } => Verb::Confirm { token, fence: *fence },
             AskedVerb::Extend { token, ttl, restore, participant } => {
                 let (ttl, restore, participant) = (*ttl, *restore, *participant);
                 Verb::Extend { token, ttl, restore, participant }
@@ -313,7 +313,7 @@ impl Pair {
 
     /// One fence above those that were given out, or so many more.
     fn acquire(&self, who: usize, above: u64) -> AskedVerb {
-        let known = self.simulated.kept(NAMES[0].as_bytes(), 0).number;
+        let known = self.simulated.kept(NAMES[0].as_bytes(), 0).fence;
         let proposal = Some(Proposal { least: known.max(self.now_us) + 1 + above, block: 1 });
         AskedVerb::Acquire { token: self.askers[who].token, ttl: MAX_TTL, proposal }
     }
@@ -394,9 +394,9 @@ impl Pair {
         Asked { name, sent, wall_us, set: self.members[1].digest().into(), verb }
     }
 
-    /// A number near those that were given out, or by the time of day; now and then a short one.
-    fn any_number(&mut self, name: &str) -> u64 {
-        let known = self.simulated.kept(name.as_bytes(), self.now_us * 1_000).number;
+    /// A fence near those that were given out, or by the time of day; now and then a short one.
+    fn any_fence(&mut self, name: &str) -> u64 {
+        let known = self.simulated.kept(name.as_bytes(), self.now_us * 1_000).fence;
         match self.random.below(10) {
             0 => self.random.between(1, 1_000),
             1 => known.max(1),
@@ -424,7 +424,7 @@ impl Pair {
         let holder = self.holder(name).filter(|_| kind >= WANTING && self.random.percent(70));
         let who = holder.unwrap_or(anybody);
         let Asker { token, waited } = self.askers[who as usize];
-        let least = self.any_number(name);
+        let least = self.any_fence(name);
         let random = &mut self.random;
         let proposal =
             random.percent(90).then(|| Proposal { least, block: random.between(1, 16) as u16 });
@@ -434,7 +434,7 @@ impl Pair {
         };
         // The last of them has no listener.
         let client = self.clients[usize::from(who + 1 == self.askers.len() as u64)];
-        let number = match random.below(3) {
+        let ticket_no = match random.below(3) {
             0 => TicketNumber::Agreed(random.between(1, 50)),
             _ => TicketNumber::New(random.between(1, 50)),
         };
@@ -447,7 +447,7 @@ impl Pair {
             5..WANTING => {
                 let (secret, sent) = (Secret::random(&*self.time), self.time.now());
                 let ticket =
-                    Ticket { client, waiter: who, secret, number, sent, keep: Duration::MAX };
+                    Ticket { client, waiter: who, secret, ticket_no, sent, keep: Duration::MAX };
                 AskedVerb::Wait { token, ttl, ticket, yielding: random.percent(30), proposal }
             }
             WANTING..12 => AskedVerb::Confirm { token, fence: least },
@@ -493,10 +493,10 @@ impl Pair {
         let context = format!("step {step}, {asked:?}: {real:?} and {:?}", did.served);
         assert!(same(&real, &did.served), "{context}");
         for (_, expected) in did.said {
-            let told = tokio::time::timeout(Duration::from_secs(10), self.grants.recv()).await;
-            assert_eq!(told.ok().flatten(), Some(expected), "{context}");
+            let received = tokio::time::timeout(Duration::from_secs(10), self.grants.recv()).await;
+            assert_eq!(received.ok().flatten(), Some(expected), "{context}");
         }
-        assert!(self.grants.try_recv().is_err(), "more word than expected; {context}");
+        assert!(self.grants.try_recv().is_err(), "more grant messages than expected; {context}");
         if let Some(short) = short {
             // Whatever stands behind it looks at the clock once more.
             assert_eq!(self.looks() - looks == 1, short, "the shortest way; {context}");
@@ -515,7 +515,7 @@ impl Pair {
             let holder = self.holder(name).filter(|_| self.random.percent(80));
             let Asker { token, .. } = self.askers[holder.unwrap_or(anybody) as usize];
             let ttl = Duration::from_millis(self.random.between(1, 20_000));
-            let last = self.any_number(name);
+            let last = self.any_fence(name);
             let kinds = [Restore::Never, Restore::Heal(last), Restore::WinBack(last)];
             let restore = self.random.pick(&kinds).unwrap_or(Restore::Never);
             let verb = AskedVerb::Extend { token, ttl, restore, participant: None };
@@ -564,7 +564,7 @@ impl Pair {
         let answered = if lock.owner.is_empty() {
             let above = |wanted: &Proposal| {
                 let last = wanted.last();
-                lock.number + u64::from(wanted.block) <= last && last.to_string().len() == 16
+                lock.fence + u64::from(wanted.block) <= last && last.to_string().len() == 16
             };
             !lock.waited && proposal.as_ref().is_some_and(above)
         } else {
@@ -596,8 +596,8 @@ impl Pair {
                 });
                 let owner = owner + &shares.collect::<String>();
                 let real = StrictRecord::read(&record);
-                let simulated = (lock.number, owner.as_str(), expiry_us, lock.waited);
-                let real = (real.number, real.owner, real.expiry_us, real.waited);
+                let simulated = (lock.fence, owner.as_str(), expiry_us, lock.waited);
+                let real = (real.fence, real.owner, real.expiry_us, real.waited);
                 assert_eq!(real, simulated, "step {step}: the record of {name}");
             }
         }
@@ -632,8 +632,8 @@ impl Pair {
             Data::Strict(keys) => keys.queues.get(name.as_bytes()),
         };
         let places = queue.into_iter().flat_map(|queue| queue.places.keys());
-        let texts = places.flat_map(|(number, token)| {
-            [String::from_utf8(token.clone()).expect("a token"), number.to_string()]
+        let texts = places.flat_map(|(ticket_no, token)| {
+            [String::from_utf8(token.clone()).expect("a token"), ticket_no.to_string()]
         });
         (texts.collect(), queue.map(|queue| queue.until))
     }
@@ -642,7 +642,7 @@ impl Pair {
 /// A record of the strict dialect, as it lies on a real server.
 #[derive(Default)]
 struct StrictRecord<'a> {
-    number: u64,
+    fence: u64,
     /// Empty if it is free. Behind the token stands who holds it, if it is not the maker alone.
     owner: &'a str,
     expiry_us: u64,
@@ -656,19 +656,19 @@ impl<'a> StrictRecord<'a> {
             assert_eq!(text, "", "no record");
             return Self::default();
         };
-        let (number, rest) = rest.split_at(16);
-        let number = number.parse().expect("a number of 16 digits");
+        let (fence, rest) = rest.split_at(16);
+        let fence = fence.parse().expect("a number of 16 digits");
         let (state, rest) = rest.split_at(1);
         let waited = state == "+" || state == "=" || state == "*";
         if state == "-" || state == "=" {
-            return Self { number, waited, ..Self::default() };
+            return Self { fence, waited, ..Self::default() };
         }
         let mut parts = rest.rsplitn(4, ' ');
         let mut part = || parts.next().expect("four parts");
         let [ttl_ms, micros, seconds] =
             [part(), part(), part()].map(|part| part.parse::<u64>().expect("a number"));
         let expiry_us = seconds * 1_000_000 + micros + ttl_ms * 1_000;
-        Self { number, owner: part(), expiry_us, waited }
+        Self { fence, owner: part(), expiry_us, waited }
     }
 }
 
@@ -808,11 +808,11 @@ async fn strict_of_another_set() {
             },
         };
         pair.mark(writes, kind).await;
-        let number = pair.simulated.kept(NAMES[0].as_bytes(), 0).number;
+        let fence = pair.simulated.kept(NAMES[0].as_bytes(), 0).fence;
         for who in [0, 1] {
             let token = pair.askers[who].token;
             for name in NAMES {
-                for restore in [Restore::Never, Restore::Heal(number), Restore::WinBack(number)] {
+                for restore in [Restore::Never, Restore::Heal(fence), Restore::WinBack(fence)] {
                     let extend =
                         AskedVerb::Extend { token, ttl: MAX_TTL, restore, participant: None };
                     pair.compare(pair.asked(name, extend, 0), kind).await;
@@ -832,7 +832,7 @@ async fn strict_of_another_set() {
 /// A waiter that stands in the queue and does not hear of its turn is passed over, and uses up the last fence that
 /// can be given out. The client that asks gets none then, and the lock is free.
 #[test]
-async fn strict_where_the_numbers_end() {
+async fn strict_where_the_fences_end() {
     let mut pair = Pair::new(Dialect::Strict, 1).await;
     pair.begin().await;
     let (name, short, length_ms) = (NAMES[0], Duration::from_millis(50), 51i64);
@@ -843,12 +843,12 @@ async fn strict_where_the_numbers_end() {
     let proposal = Some(Proposal { least, block: 1 });
     let take = AskedVerb::Acquire { token: pair.askers[0].token, ttl: short, proposal };
     pair.compare(pair.asked(name, take, behind.cast_signed()), 1).await;
-    assert_eq!(pair.simulated.kept(name.as_bytes(), 0).number, least);
+    assert_eq!(pair.simulated.kept(name.as_bytes(), 0).fence, least);
     let wait = |pair: &Pair, who: usize, client: ClientId| {
         let (secret, sent) = (Secret::random(&*pair.time), pair.time.now());
-        let number = TicketNumber::New(who as u64);
+        let ticket_no = TicketNumber::New(who as u64);
         let ticket =
-            Ticket { client, waiter: who as u64, secret, number, sent, keep: Duration::MAX };
+            Ticket { client, waiter: who as u64, secret, ticket_no, sent, keep: Duration::MAX };
         let (token, proposal) = (pair.askers[who].token, Some(Proposal { least: 1, block: 1 }));
         let verb = AskedVerb::Wait { token, ttl: MAX_TTL, ticket, yielding: false, proposal };
         pair.asked(name, verb, 0)

@@ -137,10 +137,10 @@ pub(crate) struct Server {
 
 impl Data {
     /// Shows the last fence of every lock, to be changed.
-    fn numbers(&mut self, change: impl FnMut(&[u8], &mut u64)) {
+    fn fences(&mut self, change: impl FnMut(&[u8], &mut u64)) {
         match self {
-            Self::Redlock(keys) => keys.records.numbers(change),
-            Self::Strict(keys) => keys.records.numbers(change),
+            Self::Redlock(keys) => keys.records.fences(change),
+            Self::Strict(keys) => keys.records.fences(change),
         }
     }
 }
@@ -241,32 +241,32 @@ impl Server {
     /// The record of a lock, as it counts at a true time.
     pub(crate) fn kept(&self, name: &[u8], now: u64) -> Kept {
         let clock = self.clock.at(now);
-        let (kept, number) = match &self.data {
+        let (kept, fence) = match &self.data {
             Data::Redlock(Keys { records, .. }) => {
-                (records.kept(name, clock), records.last_number(name))
+                (records.kept(name, clock), records.last_fence(name))
             }
             Data::Strict(Keys { records, .. }) => {
-                (records.kept(name, clock), records.last_number(name))
+                (records.kept(name, clock), records.last_fence(name))
             }
         };
         let (token, until) = kept.map_or((0, 0), |(token, until)| (digest(token), until));
-        Kept { token, until, number }
+        Kept { token, until, fence }
     }
 
     /// Every lock that it knows has this last fence from now on, until it is put right.
-    pub(crate) fn poison(&mut self, number: u64) {
+    pub(crate) fn poison(&mut self, fence: u64) {
         self.cure();
         let sound = &mut self.sound;
-        self.data.numbers(|name, last| {
+        self.data.fences(|name, last| {
             sound.insert(name.to_vec(), *last);
-            *last = number;
+            *last = fence;
         });
     }
 
     /// Puts implausible fences right.
     pub(crate) fn cure(&mut self) {
         let sound = std::mem::take(&mut self.sound);
-        self.data.numbers(|name, last| {
+        self.data.fences(|name, last| {
             if *last > IMPLAUSIBLE_US {
                 *last = sound.get(name).copied().unwrap_or_default();
             }
@@ -315,7 +315,7 @@ pub(crate) fn reply(served: &Served) -> Reply {
     match served {
         Served::Answer(Answer::Done | Answer::LeftToOthers | Answer::Granted { .. }) => Reply::Done,
         Served::Answer(Answer::Refused | Answer::Queued(_)) => Reply::Refused,
-        Served::Answer(Answer::Seen(_) | Answer::Listed(_) | Answer::Marker(_)) => Reply::Told,
+        Served::Answer(Answer::Seen(_) | Answer::Listed(_) | Answer::Marker(_)) => Reply::Shown,
         Served::Answer(Answer::Failed(_))
         | Served::NoVote(_)
         | Served::Clock(_)
@@ -328,12 +328,12 @@ pub(crate) fn digest_of(token: Option<&Token>) -> u64 {
     token.map_or(0, |token| digest(&token.text()))
 }
 
-/// The locks by the numbers that traces have for them.
-pub(crate) fn number_of(name: &[u8]) -> u16 {
+/// The locks by the indices that traces have for them.
+pub(crate) fn lock_index(name: &[u8]) -> u16 {
     let first = name.first().copied().unwrap_or_default();
     match std::str::from_utf8(name.get(1..).unwrap_or_default()).map(str::parse::<u16>) {
         // One of a crowd.
-        Ok(Ok(number)) if first == b'c' => number,
+        Ok(Ok(index)) if first == b'c' => index,
         _ => first.wrapping_sub(b'a').into(),
     }
 }

@@ -34,11 +34,11 @@ impl<R: Records> Keys<R> {
             }
             shares.push((who, mine.unwrap_or_default().max(now + ttl_ms * 1_000)));
         }
-        let number = self.records.keep(name, ttl_ms, script)?;
+        let fence = self.records.keep(name, ttl_ms, script)?;
         if !shares.is_empty() {
             self.records.share(name, shares);
         }
-        Ok(Some(number))
+        Ok(Some(fence))
     }
 
     /// Whether anybody holds it but its maker.

@@ -54,23 +54,23 @@ impl<R: Records> Keys<R> {
         let now = script.millis();
         let queue = self.queues.entry(name.to_vec()).or_default();
         let mine = queue.places.keys().find(|(_, token)| token == me).cloned();
-        let number = match (waiter.ticket.number, &mine) {
-            (TicketNumber::Agreed(number), _) => number,
-            (TicketNumber::New(_), Some((number, _))) => *number,
+        let ticket_no = match (waiter.ticket.ticket_no, &mine) {
+            (TicketNumber::Agreed(ticket_no), _) => ticket_no,
+            (TicketNumber::New(_), Some((ticket_no, _))) => *ticket_no,
             (TicketNumber::New(least), None) => {
-                let last = queue.places.last_key_value().map(|((number, _), _)| number + 1);
+                let last = queue.places.last_key_value().map(|((ticket_no, _), _)| ticket_no + 1);
                 last.map_or(least, |behind| behind.max(least))
             }
         };
         if let Some(mine) = mine {
             queue.places.remove(&mine);
         }
-        queue.places.insert((number, me.to_vec()), waiter);
+        queue.places.insert((ticket_no, me.to_vec()), waiter);
         let forgotten = forgotten_ms(waiter.ttl_ms);
         if queue.until.saturating_sub(now) * 6 < forgotten * 5 {
             queue.until = now + forgotten;
         }
-        number
+        ticket_no
     }
 
     /// Passes a lock on to the first in its queue who is still there.
@@ -105,9 +105,9 @@ impl<R: Records> Keys<R> {
             let (ttl_ms, seen_us) = (waiter.ttl_ms, Some(waiter.seen_us));
             let taking = Taking { ttl_ms, proposal, least: next, seen_us };
             // A waiter that wants a fence that cannot be given out is passed over.
-            let Ok(number) = self.records.take(name, &token, taking, script) else { continue };
+            let Ok(fence) = self.records.take(name, &token, taking, script) else { continue };
             let (Ticket { client, waiter, secret, .. }, sent) = (waiter.ticket, waiter.sent);
-            let grant = Grant { waiter, secret, sent, others, fence: number };
+            let grant = Grant { waiter, secret, sent, others, fence };
             if script.publish(client, grant) {
                 return Turn::Another;
             }
@@ -115,11 +115,17 @@ impl<R: Records> Keys<R> {
     }
 
     /// Lets go of a lock: it is passed on, or free if there is no waiter, or none may have it now.
-    pub(super) fn let_go(&mut self, name: &[u8], me: &[u8], next: u64, script: &mut Script<'_>) {
+    pub(super) fn release_record(
+        &mut self,
+        name: &[u8],
+        me: &[u8],
+        next: u64,
+        script: &mut Script<'_>,
+    ) {
         let waiting = self.queues.get(name).is_some_and(|queue| !queue.places.is_empty());
         self.records.left_in_queue(name, waiting);
-        let numbered = self.records.number_refusal(name, next, script).is_none();
-        if !waiting || !self.records.may_pass_on(script) || !numbered {
+        let fenced = self.records.fence_refusal(name, next, script).is_none();
+        if !waiting || !self.records.may_pass_on(script) || !fenced {
             return self.records.drop(name, script);
         }
         while self.pass_on(name, me, next, script) == Turn::Mine {}

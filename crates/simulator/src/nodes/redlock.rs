@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorlock::node::{Mark, Marker};
 
 use super::participants::Shares;
-use super::verbs::{NUMBERS_END, Records as Dialect, Refusal, Taking, Winning, refuse};
+use super::verbs::{FENCES_END, Records as Dialect, Refusal, Taking, Winning, refuse};
 use super::{ByName, Script};
 use crate::planted::Planted;
 
@@ -13,7 +13,7 @@ use crate::planted::Planted;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Records {
     locks: ByName<Lock>,
-    numbers: ByName<u64>,
+    fences: ByName<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -28,9 +28,9 @@ struct Lock {
 
 impl Records {
     /// Shows the last fence of every lock, to be changed.
-    pub(super) fn numbers(&mut self, mut change: impl FnMut(&[u8], &mut u64)) {
-        for (name, number) in &mut self.numbers {
-            change(name, number);
+    pub(super) fn fences(&mut self, mut change: impl FnMut(&[u8], &mut u64)) {
+        for (name, fence) in &mut self.fences {
+            change(name, fence);
         }
     }
 }
@@ -79,24 +79,24 @@ impl Dialect for Records {
         Duration::from_millis(until.saturating_sub(script.millis()))
     }
 
-    fn last_number(&self, name: &[u8]) -> u64 {
-        self.numbers.get(name).copied().unwrap_or_default()
+    fn last_fence(&self, name: &[u8]) -> u64 {
+        self.fences.get(name).copied().unwrap_or_default()
     }
 
     fn newest(&self, _: u64) -> u64 {
         0
     }
 
-    fn number_refusal(&self, _: &[u8], least: u64, script: &Script<'_>) -> Option<Refusal> {
-        let refused = least >= NUMBERS_END && !script.has(Planted::PoisonAdopted);
-        refused.then_some(Refusal::Number)
+    fn fence_refusal(&self, _: &[u8], least: u64, script: &Script<'_>) -> Option<Refusal> {
+        let refused = least >= FENCES_END && !script.has(Planted::PoisonAdopted);
+        refused.then_some(Refusal::Fence)
     }
 
     fn raise(&mut self, name: &[u8], least: u64, script: &Script<'_>) -> Result<u64, Refusal> {
-        let number = self.last_number(name).max(least);
-        refuse(self.number_refusal(name, number, script))?;
-        self.numbers.insert(name.to_vec(), number);
-        Ok(number)
+        let fence = self.last_fence(name).max(least);
+        refuse(self.fence_refusal(name, fence, script))?;
+        self.fences.insert(name.to_vec(), fence);
+        Ok(fence)
     }
 
     fn take(
@@ -106,24 +106,24 @@ impl Dialect for Records {
         taking: Taking,
         script: &Script<'_>,
     ) -> Result<u64, Refusal> {
-        let numbered = taking.proposal.is_some();
-        let number = if numbered { taking.number(self.last_number(name), script)? } else { 0 };
+        let fenced = taking.proposal.is_some();
+        let fence = if fenced { taking.fence(self.last_fence(name), script)? } else { 0 };
         let until = script.millis() + taking.ttl_ms;
         let (token, shares, marked) = (token.to_vec(), Shares::new(), false);
         self.locks.insert(name.to_vec(), Lock { token, until, shares, marked });
-        if numbered {
-            self.numbers.insert(name.to_vec(), number);
+        if fenced {
+            self.fences.insert(name.to_vec(), fence);
         }
-        Ok(number)
+        Ok(fence)
     }
 
     fn keep(&mut self, name: &[u8], ttl_ms: u64, script: &Script<'_>) -> Result<u64, Refusal> {
-        let number = self.last_number(name);
-        refuse(self.number_refusal(name, number, script))?;
+        let fence = self.last_fence(name);
+        refuse(self.fence_refusal(name, fence, script))?;
         if let Some(lock) = self.locks.get_mut(name) {
             lock.until = lock.until.max(script.millis() + ttl_ms);
         }
-        Ok(number)
+        Ok(fence)
     }
 
     fn heal(
@@ -146,17 +146,17 @@ impl Dialect for Records {
         script: &Script<'_>,
     ) -> Result<Option<u64>, Refusal> {
         let Winning { ttl_ms, last, shares, waited } = winning;
-        let number = if last > 0 { self.last_number(name).max(last) } else { 0 };
-        refuse(self.number_refusal(name, number, script))?;
+        let fence = if last > 0 { self.last_fence(name).max(last) } else { 0 };
+        refuse(self.fence_refusal(name, fence, script))?;
         if self.locks.contains_key(name) {
             return Ok(None);
         }
         let (until, marked) = (script.millis() + ttl_ms, waited && shares.is_empty());
         self.locks.insert(name.to_vec(), Lock { token: token.to_vec(), until, shares, marked });
-        if number > 0 {
-            self.numbers.insert(name.to_vec(), number);
+        if fence > 0 {
+            self.fences.insert(name.to_vec(), fence);
         }
-        Ok(Some(number))
+        Ok(Some(fence))
     }
 
     fn shares(&self, name: &[u8]) -> Shares {

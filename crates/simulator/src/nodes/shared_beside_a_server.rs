@@ -116,7 +116,7 @@ impl Pair {
         let ttl = TTL - Duration::from_millis(random.below(5_000));
         // The last of them has no listener.
         let client = self.clients[usize::from(who + 1 == self.tokens.len() as u64)];
-        let number = match random.below(3) {
+        let ticket_no = match random.below(3) {
             0 => TicketNumber::Agreed(random.between(1, 50)),
             _ => TicketNumber::New(random.between(1, 50)),
         };
@@ -135,7 +135,7 @@ impl Pair {
             9..14 => {
                 let (secret, sent) = (Secret::random(&*self.runtime), self.runtime.now());
                 let ticket =
-                    Ticket { client, waiter: who, secret, number, sent, keep: Duration::MAX };
+                    Ticket { client, waiter: who, secret, ticket_no, sent, keep: Duration::MAX };
                 AskedVerb::Wait { token, ttl, ticket, yielding: random.percent(30), proposal }
             }
             14..18 => AskedVerb::Release { token, next: least, queued: true, participant },
@@ -170,10 +170,10 @@ impl Pair {
         let context = format!("step {step}, {asked:?}: {real:?} and {:?}", did.served);
         assert!(same(&real, &did.served), "{context}");
         for (_, expected) in did.said {
-            let told = tokio::time::timeout(Duration::from_secs(5), self.grants.recv()).await;
-            assert_eq!(told.ok().flatten(), Some(expected), "{context}");
+            let received = tokio::time::timeout(Duration::from_secs(5), self.grants.recv()).await;
+            assert_eq!(received.ok().flatten(), Some(expected), "{context}");
         }
-        assert!(self.grants.try_recv().is_err(), "more word than expected; {context}");
+        assert!(self.grants.try_recv().is_err(), "more grant messages than expected; {context}");
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Records {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lock {
-    pub(super) number: u64,
+    pub(super) fence: u64,
     pub(super) expiry_us: u64,
     /// Empty if it is free.
     pub(super) owner: Vec<u8>,
@@ -67,9 +67,9 @@ impl Records {
     }
 
     /// Shows the last fence of every lock, to be changed.
-    pub(super) fn numbers(&mut self, mut change: impl FnMut(&[u8], &mut u64)) {
+    pub(super) fn fences(&mut self, mut change: impl FnMut(&[u8], &mut u64)) {
         for (name, lock) in &mut self.locks {
-            change(name, &mut lock.number);
+            change(name, &mut lock.fence);
         }
     }
 
@@ -221,25 +221,25 @@ impl Dialect for Records {
         Duration::from_millis(expiry_us.saturating_sub(script.micros()).div_ceil(1_000))
     }
 
-    fn last_number(&self, name: &[u8]) -> u64 {
-        self.locks.get(name).map_or(0, |lock| lock.number)
+    fn last_fence(&self, name: &[u8]) -> u64 {
+        self.locks.get(name).map_or(0, |lock| lock.fence)
     }
 
     fn newest(&self, wall_us: u64) -> u64 {
         wall_us
     }
 
-    fn number_refusal(&self, name: &[u8], least: u64, script: &Script<'_>) -> Option<Refusal> {
+    fn fence_refusal(&self, name: &[u8], least: u64, script: &Script<'_>) -> Option<Refusal> {
         let most = script.wall_us + MOST_AHEAD_US;
-        let refused = self.last_number(name).max(least) > most;
-        (refused && !script.has(Planted::PoisonAdopted)).then_some(Refusal::Number)
+        let refused = self.last_fence(name).max(least) > most;
+        (refused && !script.has(Planted::PoisonAdopted)).then_some(Refusal::Fence)
     }
 
     fn raise(&mut self, name: &[u8], least: u64, script: &Script<'_>) -> Result<u64, Refusal> {
-        refuse(self.number_refusal(name, least, script))?;
+        refuse(self.fence_refusal(name, least, script))?;
         let lock = self.locks.entry(name.to_vec()).or_default();
-        lock.number = lock.number.max(least);
-        Ok(lock.number)
+        lock.fence = lock.fence.max(least);
+        Ok(lock.fence)
     }
 
     fn take(
@@ -249,24 +249,24 @@ impl Dialect for Records {
         taking: Taking,
         script: &Script<'_>,
     ) -> Result<u64, Refusal> {
-        let number = taking.number(self.last_number(name), script)?;
-        refuse(self.number_refusal(name, number, script))?;
+        let fence = taking.fence(self.last_fence(name), script)?;
+        refuse(self.fence_refusal(name, fence, script))?;
         // What the new holder counts from is not before the request that it counts from was seen.
         let from = script.micros().max(taking.seen_us.unwrap_or_default());
         let lock = self.locks.entry(name.to_vec()).or_default();
-        lock.number = number;
+        lock.fence = fence;
         lock.expiry_us = from + taking.ttl_ms * 1_000;
         (lock.owner, lock.shares) = (token.to_vec(), Shares::new());
-        Ok(number)
+        Ok(fence)
     }
 
     fn keep(&mut self, name: &[u8], ttl_ms: u64, script: &Script<'_>) -> Result<u64, Refusal> {
-        refuse(self.number_refusal(name, 0, script))?;
+        refuse(self.fence_refusal(name, 0, script))?;
         let lock = self.locks.entry(name.to_vec()).or_default();
         let until = script.micros() + ttl_ms * 1_000;
         let shortens = script.has(Planted::ExtendShortens);
         lock.expiry_us = if shortens { until } else { lock.expiry_us.max(until) };
-        Ok(lock.number)
+        Ok(lock.fence)
     }
 
     fn heal(
@@ -279,12 +279,12 @@ impl Dialect for Records {
         script: &Script<'_>,
     ) -> Result<Option<u64>, Refusal> {
         let held = self.read(name).is_some() && self.is_live(name, script);
-        if held || self.last_number(name) > least || self.standing(script) != Standing::Quiet {
+        if held || self.last_fence(name) > least || self.standing(script) != Standing::Quiet {
             return Ok(None);
         }
-        refuse(self.number_refusal(name, least, script))?;
+        refuse(self.fence_refusal(name, least, script))?;
         let lock = self.locks.entry(name.to_vec()).or_default();
-        (lock.number, lock.expiry_us) = (least, 0);
+        (lock.fence, lock.expiry_us) = (least, 0);
         lock.owner = token.to_vec();
         lock.set_shares(shares);
         self.keep(name, ttl_ms, script).map(Some)
@@ -301,12 +301,12 @@ impl Dialect for Records {
         if !script.has(Planted::WinBackInQuarantine) {
             refuse(self.vote_refusal(script))?;
         }
-        refuse(self.number_refusal(name, last, script))?;
+        refuse(self.fence_refusal(name, last, script))?;
         if self.read(name).is_some() && self.is_live(name, script) {
             return Ok(None);
         }
         let lock = self.locks.entry(name.to_vec()).or_default();
-        (lock.number, lock.expiry_us) = (lock.number.max(last), 0);
+        (lock.fence, lock.expiry_us) = (lock.fence.max(last), 0);
         lock.owner = token.to_vec();
         lock.set_shares(shares);
         self.keep(name, ttl_ms, script).map(Some)

@@ -44,18 +44,18 @@ pub(super) struct Winning {
 }
 
 /// No fence reaches this: one more would not be a different number in Lua.
-pub(super) const NUMBERS_END: u64 = 1 << 53;
+pub(super) const FENCES_END: u64 = 1 << 53;
 
 impl Taking {
     /// The last fence of the new holder, where `last` was given out.
-    pub(super) fn number(self, last: u64, script: &Script<'_>) -> Result<u64, Refusal> {
+    pub(super) fn fence(self, last: u64, script: &Script<'_>) -> Result<u64, Refusal> {
         let proposal = self.proposal.unwrap_or(Proposal { least: self.least, block: 1 });
         if script.has(Planted::PoisonAdopted) {
             // As Lua counts.
             let first = (last as f64 + 1.0).max(proposal.least as f64);
             return Ok((first + f64::from(proposal.block.saturating_sub(1))) as u64);
         }
-        proposal.after(last).ok_or(Refusal::Number)
+        proposal.after(last).ok_or(Refusal::Fence)
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) enum Refusal {
     /// By its marker.
     Marker(Box<Marker>),
     /// It has no fence that can be given out.
-    Number,
+    Fence,
 }
 
 /// What stands before the verbs in each dialect, with the names of the functions in the scripts.
@@ -90,11 +90,11 @@ pub(super) trait Records: Default + Clone {
     fn read(&self, name: &[u8]) -> Option<Vec<u8>>;
     fn is_live(&self, name: &[u8], script: &Script<'_>) -> bool;
     fn left(&self, name: &[u8], script: &Script<'_>) -> Duration;
-    fn last_number(&self, name: &[u8]) -> u64;
+    fn last_fence(&self, name: &[u8]) -> u64;
     /// The least fence for a waiter that gets the lock from a holder that proposes none.
     fn newest(&self, wall_us: u64) -> u64;
     /// The refusal, if no holder can get this fence.
-    fn number_refusal(&self, name: &[u8], least: u64, script: &Script<'_>) -> Option<Refusal>;
+    fn fence_refusal(&self, name: &[u8], least: u64, script: &Script<'_>) -> Option<Refusal>;
     fn raise(&mut self, name: &[u8], least: u64, script: &Script<'_>) -> Result<u64, Refusal>;
     fn take(
         &mut self,
@@ -177,12 +177,12 @@ impl<R: Records> Keys<R> {
                     Taking { ttl_ms: millis(*ttl), proposal: *proposal, least: 0, seen_us: None };
                 Answer::Granted { fence: self.records.take(name, &token.text(), taking, script)? }
             }
-            AskedVerb::Confirm { token, fence: number } => {
+            AskedVerb::Confirm { token, fence } => {
                 let ours = holds(self, &token.text()) && self.records.is_live(name, script);
                 if !ours && !script.has(Planted::ConfirmUnchecked) {
                     return Ok(Answer::Refused);
                 }
-                Answer::Granted { fence: self.records.raise(name, *number, script)? }
+                Answer::Granted { fence: self.records.raise(name, *fence, script)? }
             }
             AskedVerb::Extend { token, ttl, restore, participant } => {
                 let refusal = self.records.clock_refusal(script);
@@ -194,14 +194,12 @@ impl<R: Records> Keys<R> {
                 let counts = heals || self.records.quiet_us(script) == 0;
                 if holds(self, &text) && self.records.is_live(name, script) && counts {
                     let kept = self.keep_for(*participant, name, ttl_ms, script)?;
-                    return Ok(
-                        kept.map_or(Answer::Refused, |number| Answer::Granted { fence: number })
-                    );
+                    return Ok(kept.map_or(Answer::Refused, |fence| Answer::Granted { fence }));
                 }
                 if script.has(Planted::ExtendCreates) {
                     let taking = Taking { ttl_ms, proposal: None, least: 0, seen_us: None };
-                    let number = self.records.take(name, &text, taking, script)?;
-                    return Ok(Answer::Granted { fence: number });
+                    let fence = self.records.take(name, &text, taking, script)?;
+                    return Ok(Answer::Granted { fence });
                 }
                 let alone = participant.map(|who| (Some(who), script.micros() + ttl_ms * 1_000));
                 let alone: Shares = alone.into_iter().collect();
@@ -219,7 +217,7 @@ impl<R: Records> Keys<R> {
                 if restored.is_some() {
                     self.leave(name, &text);
                 }
-                restored.map_or(Answer::Refused, |number| Answer::Granted { fence: number })
+                restored.map_or(Answer::Refused, |fence| Answer::Granted { fence })
             }
             AskedVerb::Wait { .. } => return self.wait(asked, script),
             AskedVerb::Release { token, next, participant, queued } => {
@@ -241,7 +239,7 @@ impl<R: Records> Keys<R> {
                     self.records.drop(name, script);
                     return Ok(Answer::Done);
                 }
-                self.let_go(name, &token.text(), *next, script);
+                self.release_record(name, &token.text(), *next, script);
                 Answer::Done
             }
             AskedVerb::Inspect => Answer::Seen(Box::new(self.inspect(name, script))),
@@ -264,7 +262,7 @@ impl<R: Records> Keys<R> {
                 }
                 self.notes.remove(name);
                 let newest = self.records.newest(asked.wall_us);
-                self.let_go(name, b"", newest, script);
+                self.release_record(name, b"", newest, script);
                 Answer::Done
             }
             AskedVerb::Mark(mark) => {
@@ -296,24 +294,23 @@ impl<R: Records> Keys<R> {
         let mine = owner.as_deref() == Some(&*me);
         let ttl_ms = millis(*ttl);
         if let Some(proposal) = proposal {
-            refuse(self.records.number_refusal(name, proposal.last(), script))?;
+            refuse(self.records.fence_refusal(name, proposal.last(), script))?;
         }
         if mine && (!*yielding || self.is_shared(name, script)) {
             if let Some(proposal) = proposal
-                && self.records.last_number(name) < proposal.last()
+                && self.records.last_fence(name) < proposal.last()
             {
                 self.records.raise(name, proposal.last(), script)?;
             }
-            let number = self.keep_for(None, name, ttl_ms, script)?.unwrap_or_default();
-            return Ok(Answer::Granted { fence: number });
+            let fence = self.keep_for(None, name, ttl_ms, script)?.unwrap_or_default();
+            return Ok(Answer::Granted { fence });
         }
         let (ticket, proposal, sent) = (*ticket, *proposal, ticket.sent);
         let waiter = Waiter { ticket, ttl_ms, sent, proposal, seen_us: script.micros() };
-        let number = self.take_place(name, &me, waiter, script);
+        let ticket_no = self.take_place(name, &me, waiter, script);
         // Whether a grant message will come is known by the connection: it listens, or it is none.
-        let queued = |record| {
-            Answer::Queued(Box::new(Queued { ticket_no: number, record, will_notify: true }))
-        };
+        let queued =
+            |record| Answer::Queued(Box::new(Queued { ticket_no, record, will_notify: true }));
         let left = self.records.left(name, script);
         if let Some(owner) = &owner
             && !mine
@@ -328,12 +325,12 @@ impl<R: Records> Keys<R> {
             return Ok(queued(None));
         }
         let taking = Taking { ttl_ms: keep_ms, proposal, least: 0, seen_us: None };
-        let number = self.records.take(name, &me, taking, script);
-        if number.is_err() {
+        let fence = self.records.take(name, &me, taking, script);
+        if fence.is_err() {
             // The waiters before us that did not hear of their turn have used up the fences.
             self.records.drop(name, script);
         }
-        Ok(Answer::Granted { fence: number? })
+        Ok(Answer::Granted { fence: fence? })
     }
 
     fn inspect(&self, name: &[u8], script: &Script<'_>) -> Seen {
@@ -342,7 +339,7 @@ impl<R: Records> Keys<R> {
         let live = self.records.read(name).filter(|_| self.records.is_live(name, script));
         let record = live.map(|token| {
             let record = Record::new(&token, Some(self.records.left(name, script)));
-            record.with_fence(self.records.last_number(name))
+            record.with_fence(self.records.last_fence(name))
         });
         let quiet = Duration::from_millis(self.records.quiet_us(script).div_ceil(1_000));
         let seen = Seen::new(record, noted, Some(waiters as u64));
@@ -374,8 +371,8 @@ fn refused(refusal: Refusal, script: &Script<'_>) -> Served {
     match refusal {
         Refusal::Clock => Served::Clock(script.micros()),
         Refusal::Marker(marker) => Served::NoVote(*marker),
-        Refusal::Number => {
-            let text = "its number is none that anybody can be given";
+        Refusal::Fence => {
+            let text = "its fence is none that anybody can be given";
             Served::Answer(Answer::Failed(Failure::new(FailureKind::Fence, text)))
         }
     }

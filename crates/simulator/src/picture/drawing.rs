@@ -305,13 +305,13 @@ impl<'a> Drawing<'a> {
             let (y, color) =
                 (Self::process_y(process) + 8.0, COLORS[usize::from(process) % COLORS.len()]);
             self.bar(class, color, (window.from, window.to), y, 24.0, &tip);
-            if let Some(told) = window.told.filter(|told| self.is_seen(*told)) {
-                let x = self.x(told);
+            if let Some(at) = window.loss_signal.filter(|at| self.is_seen(*at)) {
+                let x = self.x(at);
                 let _ = writeln!(
                     self.out,
                     "<text class=\"told\" x=\"{x:.1}\" y=\"{:.0}\">lost<title>told at {}</title></text>",
                     y - 2.0,
-                    Time(told)
+                    Time(at)
                 );
             }
         }

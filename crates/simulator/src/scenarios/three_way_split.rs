@@ -11,7 +11,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "three-way-split",
     title: "The three-way split",
     about: "Three clients ask at the same time, each of them nearest to another node, so that \
-            each has one vote and nobody a majority. They yield by the numbers of their tickets, \
+            each has one vote and nobody a majority. They yield by their ticket numbers, \
             and one after the other gets the lock.",
     nodes: 3,
     clients: 3,

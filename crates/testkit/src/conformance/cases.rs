@@ -246,15 +246,15 @@ pub async fn two_handles_share_one_record(backend: &impl Backend) {
 /// Many names at once, each answered with its own answer.
 pub async fn every_call_of_a_burst_is_answered(backend: &impl Backend) {
     let node = open(backend).await;
-    let owners: Vec<_> = (0..500).map(|number| owner(format!("burst/{number}"))).collect();
+    let owners: Vec<_> = (0..500).map(|index| owner(format!("burst/{index}"))).collect();
     let taken: Vec<_> = owners.iter().step_by(3).map(|owner| owner.acquire(&node, LONG)).collect();
     for probe in taken {
         assert!(probe.is_done().await);
     }
     let all: Vec<_> =
-        (0..500).map(|number| owner(format!("burst/{number}")).acquire(&node, LONG)).collect();
-    for (number, probe) in all.into_iter().enumerate() {
-        assert_eq!(probe.is_done().await, number % 3 != 0, "burst/{number}");
+        (0..500).map(|index| owner(format!("burst/{index}")).acquire(&node, LONG)).collect();
+    for (index, probe) in all.into_iter().enumerate() {
+        assert_eq!(probe.is_done().await, index % 3 != 0, "burst/{index}");
     }
 }
 

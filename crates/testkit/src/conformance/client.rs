@@ -22,7 +22,7 @@ pub struct Client {
 
 /// A grant message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Word {
+pub struct GrantMessage {
     /// Which of the client's tickets was served.
     pub waiter: u64,
     /// What is said of when it was asked for.
@@ -33,9 +33,9 @@ pub struct Word {
 
 #[derive(Default)]
 struct Heard {
-    words: Mutex<Vec<Word>>,
+    messages: Mutex<Vec<GrantMessage>>,
     others: Mutex<Vec<bool>>,
-    numbers: Mutex<Vec<u64>>,
+    fences: Mutex<Vec<u64>>,
     interruptions: Mutex<usize>,
     then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -78,7 +78,7 @@ impl Client {
 
     /// The grant messages since the last time. What the node had sent before this was called
     /// has come when this returns: it answers in between.
-    pub async fn words(&self) -> Vec<Word> {
+    pub async fn grant_messages(&self) -> Vec<GrantMessage> {
         owner("looked at").seen(&self.node).await;
         self.heard()
     }
@@ -91,18 +91,18 @@ impl Client {
 
     /// The fence that came with each grant message so far.
     #[must_use]
-    pub fn numbers(&self) -> Vec<u64> {
-        locked(&self.heard.numbers).clone()
+    pub fn fences(&self) -> Vec<u64> {
+        locked(&self.heard.fences).clone()
     }
 
     /// The grant messages since the last time, without waiting for what is on its way.
     #[must_use]
-    pub fn heard(&self) -> Vec<Word> {
-        std::mem::take(&mut *locked(&self.heard.words))
+    pub fn heard(&self) -> Vec<GrantMessage> {
+        std::mem::take(&mut *locked(&self.heard.messages))
     }
 
     /// Does something as soon as the next grant message comes, while that is being delivered.
-    pub fn on_next_word(&self, then: impl FnOnce() + Send + 'static) {
+    pub fn on_next_message(&self, then: impl FnOnce() + Send + 'static) {
         *locked(&self.heard.then) = Some(Box::new(then));
     }
 
@@ -129,14 +129,14 @@ impl Client {
 impl Waiter<'_> {
     /// Asks for the lock, or for a place in its queue.
     #[must_use = "only the answer tells that it was done"]
-    pub fn wait(&self, number: TicketNumber, ttl: Duration) -> Arc<Probe> {
-        self.owner.wait(&self.client.node, ttl, self.ticket(number), false)
+    pub fn wait(&self, ticket_no: TicketNumber, ttl: Duration) -> Arc<Probe> {
+        self.owner.wait(&self.client.node, ttl, self.ticket(ticket_no), false)
     }
 
     /// The same, but lets others have the lock who stand before us.
     #[must_use = "only the answer tells that it was done"]
-    pub fn yielding(&self, number: TicketNumber, ttl: Duration) -> Arc<Probe> {
-        self.owner.wait(&self.client.node, ttl, self.ticket(number), true)
+    pub fn yielding(&self, ticket_no: TicketNumber, ttl: Duration) -> Arc<Probe> {
+        self.owner.wait(&self.client.node, ttl, self.ticket(ticket_no), true)
     }
 
     /// Gives the lock or the place back, and returns whether it was the lock.
@@ -165,16 +165,23 @@ impl Waiter<'_> {
     /// # Panics
     /// If it asked for no place in a queue.
     #[must_use]
-    pub fn word_for(&self, probe: &Probe) -> Word {
+    pub fn message_for(&self, probe: &Probe) -> GrantMessage {
         let Ticket { waiter, secret, .. } = probe.ticket().expect("a ticket");
-        Word { waiter, sent: probe.sent(), secret }
+        GrantMessage { waiter, sent: probe.sent(), secret }
     }
 
     /// A place in the queue with that ticket number and a secret of its own. The caller says when it asks for it.
     #[must_use]
-    pub fn ticket(&self, number: TicketNumber) -> Ticket {
+    pub fn ticket(&self, ticket_no: TicketNumber) -> Ticket {
         let (secret, sent) = (Secret::random(&TokioRuntime::current()), Moment::default());
-        Ticket { client: self.client.id, waiter: self.waiter, secret, number, sent, keep: 3 * LONG }
+        Ticket {
+            client: self.client.id,
+            waiter: self.waiter,
+            secret,
+            ticket_no,
+            sent,
+            keep: 3 * LONG,
+        }
     }
 }
 
@@ -182,9 +189,9 @@ impl Inbox for Heard {
     fn granted(&self, node: usize, grant: Grant) {
         assert_eq!(node, NODE, "another node's index");
         let Grant { waiter, sent, secret, .. } = grant;
-        locked(&self.words).push(Word { waiter, sent, secret });
+        locked(&self.messages).push(GrantMessage { waiter, sent, secret });
         locked(&self.others).push(grant.others);
-        locked(&self.numbers).push(grant.fence);
+        locked(&self.fences).push(grant.fence);
         let then = locked(&self.then).take();
         if let Some(then) = then {
             then();

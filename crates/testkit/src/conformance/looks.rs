@@ -9,7 +9,7 @@ use quorlock::node::TicketNumber::New;
 use super::client::{Client, open};
 use super::needs::{Need, TRIES, lacks, short};
 use super::probe::owner;
-use super::queues::{NUMBER, nothing_is_left};
+use super::queues::{TICKET_NO, nothing_is_left};
 use super::{Backend, LONG};
 use crate::eventually_async as eventually;
 
@@ -84,7 +84,7 @@ pub async fn a_look_counts_those_who_wait(backend: &impl Backend) {
     assert!(holder.acquire(client.node(), LONG).is_done().await);
     let waiters = [client.waiter("wanted", 1), client.waiter("wanted", 2)];
     for (count, waiter) in (1..).zip(&waiters) {
-        waiter.wait(New(NUMBER), LONG).queued().await;
+        waiter.wait(New(TICKET_NO), LONG).queued().await;
         assert_eq!(holder.looked(client.node()).await.waiters, waiting(count));
     }
     for waiter in waiters {
@@ -103,7 +103,7 @@ pub async fn a_list_names_every_lock_that_is_held_and_nothing_else(backend: &imp
     let (client, me) = (Client::of(backend).await, owner("looker"));
     let node = client.node();
     assert_eq!(me.list(node).await, []);
-    let mut names: Vec<_> = (0..700).map(|number| format!("lock/{number}").into_bytes()).collect();
+    let mut names: Vec<_> = (0..700).map(|index| format!("lock/{index}").into_bytes()).collect();
     names.extend([b"\xff\x00\n*".to_vec(), vec![b'x'; quorlock::MAX_NAME_BYTES]]);
     let owners: Vec<_> = names.iter().map(owner).collect();
     let taken: Vec<_> = owners.iter().map(|owner| owner.acquire(node, LONG)).collect();
@@ -112,7 +112,7 @@ pub async fn a_list_names_every_lock_that_is_held_and_nothing_else(backend: &imp
     }
     assert!(owners[0].set_note(node, "somebody").is_done().await);
     let waiter = client.waiter("lock/1", 1);
-    waiter.wait(New(NUMBER), LONG).queued().await;
+    waiter.wait(New(TICKET_NO), LONG).queued().await;
     // One that has run out, and one that was given back.
     let dead = owner("dead");
     assert!(dead.acquire(node, short(node)).is_done().await);
@@ -153,10 +153,10 @@ pub async fn a_lock_that_is_taken_away_goes_to_the_first_in_line(backend: &impl 
     let (client, holder) = (Client::of(backend).await, owner("stuck"));
     assert!(holder.acquire(client.node(), LONG).is_done().await);
     let waiter = client.waiter("stuck", 7);
-    let asked = waiter.wait(New(NUMBER), LONG);
+    let asked = waiter.wait(New(TICKET_NO), LONG);
     asked.queued().await;
     assert!(owner("stuck").take_from(holder.holder(), client.node()).is_done().await);
-    assert_eq!(client.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(client.grant_messages().await, [waiter.message_for(&asked)]);
     assert!(waiter.holds().await);
     assert!(waiter.release().await);
     nothing_is_left(backend);

@@ -7,9 +7,9 @@
 
 mod cases;
 mod client;
+mod fences;
 mod looks;
 mod needs;
-mod numbers;
 mod participants;
 mod probe;
 mod queues;
@@ -23,9 +23,9 @@ use std::time::Duration;
 use quorlock::node::{ClientId, Node};
 
 pub use cases::*;
-pub use client::{Client, Waiter, Word};
+pub use client::{Client, GrantMessage, Waiter};
+pub use fences::*;
 pub use looks::*;
-pub use numbers::*;
 pub use participants::*;
 pub use probe::{Owner, Probe, owner};
 pub use queues::*;
@@ -84,37 +84,37 @@ macro_rules! conformance {
             waiting_for_a_free_name_is_granted_at_once
             waiting_for_a_taken_name_tells_who_has_it
             waiting_for_what_is_ours_keeps_it_longer_and_never_shorter
-            turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else
-            word_of_a_grant_names_the_latest_request
+            turns_come_in_the_order_of_arrival_and_nobody_else_is_notified
+            a_grant_message_names_the_latest_request
             the_lease_of_a_grant_lasts_as_long_as_the_latest_request_asked_for
-            whoever_has_passed_the_lock_on_cannot_touch_it
+            a_holder_that_has_passed_the_lock_on_cannot_touch_it
             a_ticket_that_was_given_up_is_passed_over
             a_client_that_is_gone_is_passed_over
-            a_record_that_ran_out_goes_to_the_first_in_line_whoever_asks
+            a_record_that_ran_out_goes_to_the_first_in_line_whichever_client_asks
             a_new_ticket_pushes_nobody_aside_and_an_agreed_one_stands_where_it_says
             repeating_a_wait_changes_nothing
-            yielding_lets_whoever_stands_before_us_have_it_and_keeps_our_place
+            yielding_lets_the_waiter_before_us_have_it_and_keeps_our_place
             yielding_keeps_what_nobody_before_us_waits_for
             yielding_to_a_client_that_is_gone_keeps_the_lock
             a_release_does_not_pass_the_lock_on_to_its_own_ticket
             waiters_of_one_client_are_told_apart
-            whoever_is_told_may_ask_the_node_at_once
-            every_holder_has_a_higher_number_than_those_before
-            a_block_of_numbers_is_nobody_elses
-            a_number_is_confirmed_by_the_holder_alone
-            a_number_outlives_its_record
-            a_grant_comes_with_a_number_of_its_own
-            a_number_is_as_high_as_the_latest_request_wants_it
+            a_notified_waiter_may_ask_the_node_at_once
+            every_holder_has_a_higher_fence_than_those_before
+            a_block_of_fences_is_nobody_elses
+            a_fence_is_confirmed_by_the_holder_alone
+            a_fence_outlives_its_record
+            a_grant_comes_with_a_fence_of_its_own
+            a_fence_is_as_high_as_the_latest_request_wants_it
             a_record_stays_until_the_last_who_takes_part_has_left
             a_record_stays_with_its_maker_when_others_have_left
             a_record_lasts_as_long_as_the_last_of_those_who_hold_it
-            a_record_is_free_when_whoever_is_left_is_over
-            whoever_takes_no_part_changes_nothing
+            a_record_is_free_when_the_last_participant_is_over
+            a_client_that_takes_no_part_changes_nothing
             the_next_holder_shares_its_record_with_nobody
             the_last_who_takes_part_passes_the_lock_on
             a_lock_in_which_somebody_takes_part_is_not_yielded
             a_lock_is_taken_away_from_all_who_take_part
-            a_number_that_would_not_grow_is_not_given_out
+            a_fence_that_would_not_grow_is_not_given_out
             a_note_is_kept_beside_the_record_and_goes_with_an_empty_one
             only_the_holder_can_leave_a_note
             a_note_of_an_earlier_holder_does_not_count

@@ -12,7 +12,7 @@ use quorlock::runtime::TokioRuntime;
 use super::client::{Client, open};
 use super::needs::{Need, TRIES, lacks, short};
 use super::probe::{Owner, owner};
-use super::queues::{NUMBER, nothing_is_left};
+use super::queues::{TICKET_NO, nothing_is_left};
 use super::{Backend, LONG};
 use crate::eventually_async as eventually;
 
@@ -32,10 +32,10 @@ pub async fn a_record_stays_until_the_last_who_takes_part_has_left(backend: &imp
     let node = open(backend).await;
     let (maker, stranger) = (owner("shared"), owner("shared"));
     let (first, second) = (participant(), participant());
-    let number = maker.acquire(&node, LONG).number().await;
+    let fence = maker.acquire(&node, LONG).fence().await;
     for participant in [first, second, first] {
         let taken = maker.take_part(&node, participant, LONG);
-        assert_eq!(taken.number().await, number, "one lock, one number");
+        assert_eq!(taken.fence().await, fence, "one lock, one fence");
     }
     assert!(maker.release(&node).is_left().await);
     assert!(!stranger.acquire(&node, LONG).is_done().await);
@@ -44,7 +44,7 @@ pub async fn a_record_stays_until_the_last_who_takes_part_has_left(backend: &imp
     assert!(maker.take_part(&node, second, LONG).is_done().await, "it goes on");
     assert!(!maker.leave(&node, second).is_left().await, "it was the last");
     assert!(maker.seen(&node).await.is_none());
-    assert!(stranger.acquire(&node, LONG).number().await > number);
+    assert!(stranger.acquire(&node, LONG).fence().await > fence);
     assert!(stranger.release(&node).is_done().await);
     nothing_is_left(backend);
 }
@@ -91,7 +91,7 @@ pub async fn a_record_lasts_as_long_as_the_last_of_those_who_hold_it(backend: &i
 }
 
 /// The one who is left has died already.
-pub async fn a_record_is_free_when_whoever_is_left_is_over(backend: &impl Backend) {
+pub async fn a_record_is_free_when_the_last_participant_is_over(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases]).await {
         return;
     }
@@ -108,7 +108,7 @@ pub async fn a_record_is_free_when_whoever_is_left_is_over(backend: &impl Backen
 }
 
 /// A free lock, another's, and one that it has left.
-pub async fn whoever_takes_no_part_changes_nothing(backend: &impl Backend) {
+pub async fn a_client_that_takes_no_part_changes_nothing(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases]).await {
         return;
     }
@@ -173,14 +173,14 @@ pub async fn the_last_who_takes_part_passes_the_lock_on(backend: &impl Backend) 
     assert!(maker.acquire(&node, LONG).is_done().await);
     assert!(maker.take_part(&node, first, LONG).is_done().await);
     let waiter = client.waiter("passed on", 1);
-    let asked = waiter.wait(New(NUMBER), LONG / 2);
+    let asked = waiter.wait(New(TICKET_NO), LONG / 2);
     asked.queued().await;
     assert!(maker.take_part(&node, second, LONG).is_done().await);
     assert!(maker.release(&node).is_left().await);
     assert!(maker.leave(&node, first).is_left().await);
-    assert_eq!(client.words().await, []);
+    assert_eq!(client.grant_messages().await, []);
     assert!(!maker.leave(&node, second).is_left().await);
-    assert_eq!(client.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(client.grant_messages().await, [waiter.message_for(&asked)]);
     assert!(waiter.holds().await);
     assert!(!maker.leave(&node, first).is_done().await);
     assert!(waiter.release().await);
@@ -195,16 +195,16 @@ pub async fn a_lock_in_which_somebody_takes_part_is_not_yielded(backend: &impl B
     let (here, there) = (Client::of(backend).await, Client::of(backend).await);
     let (high, low) = (here.waiter("split", 1), there.waiter("split", 1));
     let (node, other) = (open(backend).await, participant());
-    assert!(high.wait(New(NUMBER), LONG).is_done().await);
+    assert!(high.wait(New(TICKET_NO), LONG).is_done().await);
     assert!(high.owner().take_part(&node, other, LONG).is_done().await);
-    let asked = low.wait(Agreed(NUMBER - 1), LONG / 3);
+    let asked = low.wait(Agreed(TICKET_NO - 1), LONG / 3);
     asked.queued().await;
-    assert!(high.yielding(Agreed(NUMBER), LONG).is_done().await, "it was kept");
+    assert!(high.yielding(Agreed(TICKET_NO), LONG).is_done().await, "it was kept");
     assert!(high.holds().await);
-    assert_eq!(there.words().await, []);
+    assert_eq!(there.grant_messages().await, []);
     assert!(high.owner().leave(&node, other).is_left().await);
-    high.yielding(Agreed(NUMBER), LONG).queued().await;
-    assert_eq!(there.words().await, [low.word_for(&asked)]);
+    high.yielding(Agreed(TICKET_NO), LONG).queued().await;
+    assert_eq!(there.grant_messages().await, [low.message_for(&asked)]);
     assert!(low.release().await);
     assert!(high.holds().await && high.release().await);
     nothing_is_left(backend);

@@ -81,7 +81,7 @@ impl Owner {
 
     /// The same owner, which wants no fence.
     #[must_use]
-    pub fn without_number(self) -> Self {
+    pub fn without_fence(self) -> Self {
         Self { proposal: None, ..self }
     }
 
@@ -90,8 +90,8 @@ impl Owner {
         self.ask(node, Ask::Acquire(ttl, self.proposal))
     }
 
-    /// The same with a wish for fences.
-    pub fn acquire_numbered(
+    /// The same with a proposal of fences.
+    pub fn acquire_fenced(
         &self,
         node: &Arc<dyn Node>,
         ttl: Duration,
@@ -101,8 +101,8 @@ impl Owner {
     }
 
     /// Asks `node` to confirm a fence.
-    pub fn confirm(&self, node: &Arc<dyn Node>, number: u64) -> Arc<Probe> {
-        self.ask(node, Ask::Confirm(number))
+    pub fn confirm(&self, node: &Arc<dyn Node>, fence: u64) -> Arc<Probe> {
+        self.ask(node, Ask::Confirm(fence))
     }
 
     /// Asks `node` to keep the record longer.
@@ -152,8 +152,8 @@ impl Owner {
         self.ask(node, Ask::Wait { ttl, ticket, yielding, proposal: self.proposal })
     }
 
-    /// The same with a wish for fences.
-    pub fn wait_numbered(
+    /// The same with a proposal of fences.
+    pub fn wait_fenced(
         &self,
         node: &Arc<dyn Node>,
         ttl: Duration,
@@ -339,9 +339,9 @@ impl Probe {
     ///
     /// # Panics
     /// If the record is not ours.
-    pub async fn number(&self) -> u64 {
+    pub async fn fence(&self) -> u64 {
         match self.answer().await {
-            Answer::Granted { fence: number } => number,
+            Answer::Granted { fence } => fence,
             other => panic!("not granted: {other:?}"),
         }
     }
@@ -356,7 +356,7 @@ impl Round for Probe {
         let token = &self.token;
         let verb = match self.ask {
             Ask::Acquire(ttl, proposal) => Verb::Acquire { token, ttl, proposal },
-            Ask::Confirm(number) => Verb::Confirm { token, fence: number },
+            Ask::Confirm(fence) => Verb::Confirm { token, fence },
             Ask::Extend(ttl, restore, participant) => {
                 Verb::Extend { token, ttl, restore, participant }
             }

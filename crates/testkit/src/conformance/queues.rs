@@ -15,7 +15,7 @@ use super::{Backend, LONG};
 use crate::{DEADLINE, eventually_async as eventually};
 
 /// A ticket number as clients propose them: microseconds of the time of day.
-pub(super) const NUMBER: u64 = 1_794_799_760_000_000;
+pub(super) const TICKET_NO: u64 = 1_794_799_760_000_000;
 
 pub(super) fn nothing_is_left(backend: &impl Backend) {
     assert_eq!(backend.kept(), 0, "something is left behind");
@@ -30,7 +30,7 @@ async fn queue_behind_a_dying_holder(
 ) -> Arc<Probe> {
     for _ in 0..TRIES {
         assert!(holder.acquire(node, short(node)).is_done().await);
-        let asked = waiter.wait(New(NUMBER), LONG);
+        let asked = waiter.wait(New(TICKET_NO), LONG);
         match asked.answer().await {
             Answer::Queued(_) => return asked,
             // The record had run out on the way.
@@ -47,11 +47,15 @@ pub async fn waiting_for_a_free_name_is_granted_at_once(backend: &impl Backend) 
     }
     let client = Client::of(backend).await;
     let waiter = client.waiter("free", 1);
-    assert!(waiter.wait(New(NUMBER), LONG).is_done().await);
+    assert!(waiter.wait(New(TICKET_NO), LONG).is_done().await);
     let left = waiter.seen().await.expect("a record").remaining.expect("an end");
     assert!(waiter.holds().await && left <= LONG && left > LONG / 2, "{left:?}");
     assert!(waiter.release().await);
-    assert_eq!(client.words().await, [], "whoever gets it with the answer needs no word");
+    assert_eq!(
+        client.grant_messages().await,
+        [],
+        "a client that gets it with the answer needs no message"
+    );
     nothing_is_left(backend);
 }
 
@@ -64,10 +68,10 @@ pub async fn waiting_for_a_taken_name_tells_who_has_it(backend: &impl Backend) {
     let node = open(backend).await;
     assert!(holder.acquire(&node, LONG / 2).is_done().await);
     let waiter = client.waiter("taken", 1);
-    let queued = waiter.wait(New(NUMBER), LONG).queued().await;
+    let queued = waiter.wait(New(TICKET_NO), LONG).queued().await;
     assert_eq!(
         (queued.ticket_no, queued.will_notify),
-        (NUMBER, client.node().capabilities().queues)
+        (TICKET_NO, client.node().capabilities().queues)
     );
     let record = queued.record.expect("a holder");
     assert_eq!(record.token, Some(holder.token()));
@@ -76,7 +80,7 @@ pub async fn waiting_for_a_taken_name_tells_who_has_it(backend: &impl Backend) {
     assert!(left <= LONG / 2 && left > LONG / 4, "{left:?}");
     assert!(!waiter.release().await, "it has nothing but its place");
     assert!(holder.release(&node).is_done().await);
-    assert_eq!(client.words().await, [], "the place is gone");
+    assert_eq!(client.grant_messages().await, [], "the place is gone");
     nothing_is_left(backend);
 }
 
@@ -87,9 +91,9 @@ pub async fn waiting_for_what_is_ours_keeps_it_longer_and_never_shorter(backend:
     }
     let client = Client::of(backend).await;
     let waiter = client.waiter("ours", 1);
-    assert!(waiter.wait(New(NUMBER), LONG / 3).is_done().await);
+    assert!(waiter.wait(New(TICKET_NO), LONG / 3).is_done().await);
     for ttl in [LONG, short(client.node())] {
-        assert!(waiter.wait(New(NUMBER), ttl).is_done().await);
+        assert!(waiter.wait(New(TICKET_NO), ttl).is_done().await);
         let left = waiter.seen().await.expect("a record").remaining.expect("an end");
         assert!(left > LONG / 3, "{left:?}");
     }
@@ -98,7 +102,7 @@ pub async fn waiting_for_what_is_ours_keeps_it_longer_and_never_shorter(backend:
 }
 
 /// Three clients behind a holder, each served by the one before.
-pub async fn turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else(
+pub async fn turns_come_in_the_order_of_arrival_and_nobody_else_is_notified(
     backend: &impl Backend,
 ) {
     if lacks(backend, &[Need::Queues]).await {
@@ -110,16 +114,20 @@ pub async fn turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else(
     // No number in Lua has so many digits.
     let waiters = clients.each_ref().map(|client| client.waiter("turns", u64::MAX));
     let mut asked = Vec::new();
-    for (place, waiter) in (NUMBER..).zip(&waiters) {
-        let ask = waiter.wait(New(NUMBER), LONG);
+    for (place, waiter) in (TICKET_NO..).zip(&waiters) {
+        let ask = waiter.wait(New(TICKET_NO), LONG);
         assert_eq!(ask.queued().await.ticket_no, place);
         asked.push(ask);
     }
     assert!(holder.release(&node).is_done().await);
     for (turn, waiter) in waiters.iter().enumerate() {
         for (index, client) in clients.iter().enumerate() {
-            let word = (index == turn).then(|| waiter.word_for(&asked[turn]));
-            assert_eq!(client.words().await, word.as_slice(), "turn {turn}, client {index}");
+            let message = (index == turn).then(|| waiter.message_for(&asked[turn]));
+            assert_eq!(
+                client.grant_messages().await,
+                message.as_slice(),
+                "turn {turn}, client {index}"
+            );
         }
         assert!(waiter.holds().await);
         let late = owner("turns").acquire(&node, LONG);
@@ -127,14 +135,14 @@ pub async fn turns_come_in_the_order_of_arrival_and_word_goes_to_nobody_else(
         assert!(waiter.release().await);
     }
     for (client, others) in clients.iter().zip([true, true, false]) {
-        assert_eq!(client.words().await, []);
+        assert_eq!(client.grant_messages().await, []);
         assert_eq!(client.left_others(), [others], "whether somebody stands behind it");
     }
     nothing_is_left(backend);
 }
 
 /// A holder counts its lease from what the message says.
-pub async fn word_of_a_grant_names_the_latest_request(backend: &impl Backend) {
+pub async fn a_grant_message_names_the_latest_request(backend: &impl Backend) {
     if lacks(backend, &[Need::Queues]).await {
         return;
     }
@@ -142,13 +150,13 @@ pub async fn word_of_a_grant_names_the_latest_request(backend: &impl Backend) {
     let (node, holder) = (open(backend).await, owner("asked again"));
     assert!(holder.acquire(&node, LONG).is_done().await);
     let waiter = client.waiter("asked again", 7);
-    let first = waiter.wait(New(NUMBER), LONG);
-    let number = first.queued().await.ticket_no;
-    let second = waiter.wait(Agreed(number), LONG);
+    let first = waiter.wait(New(TICKET_NO), LONG);
+    let ticket_no = first.queued().await.ticket_no;
+    let second = waiter.wait(Agreed(ticket_no), LONG);
     assert!(second.sent() > first.sent());
     second.queued().await;
     assert!(holder.release(&node).is_done().await);
-    assert_eq!(client.words().await, [waiter.word_for(&second)]);
+    assert_eq!(client.grant_messages().await, [waiter.message_for(&second)]);
     assert!(waiter.release().await);
     nothing_is_left(backend);
 }
@@ -164,8 +172,8 @@ pub async fn the_lease_of_a_grant_lasts_as_long_as_the_latest_request_asked_for(
     let (node, holder) = (open(backend).await, owner("lease"));
     assert!(holder.acquire(&node, LONG / 30).is_done().await);
     let waiter = client.waiter("lease", 1);
-    waiter.wait(New(NUMBER), LONG / 10).queued().await;
-    waiter.wait(New(NUMBER), LONG).queued().await;
+    waiter.wait(New(TICKET_NO), LONG / 10).queued().await;
+    waiter.wait(New(TICKET_NO), LONG).queued().await;
     assert!(holder.release(&node).is_done().await);
     let left = waiter.seen().await.expect("a record").remaining.expect("an end");
     assert!(left <= LONG && left > LONG / 2, "{left:?}");
@@ -173,7 +181,7 @@ pub async fn the_lease_of_a_grant_lasts_as_long_as_the_latest_request_asked_for(
 }
 
 /// Its release was sent twice, its extension comes late.
-pub async fn whoever_has_passed_the_lock_on_cannot_touch_it(backend: &impl Backend) {
+pub async fn a_holder_that_has_passed_the_lock_on_cannot_touch_it(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
@@ -181,7 +189,7 @@ pub async fn whoever_has_passed_the_lock_on_cannot_touch_it(backend: &impl Backe
     let (node, before) = (open(backend).await, owner("passed on"));
     assert!(before.acquire(&node, LONG).is_done().await);
     let waiter = client.waiter("passed on", 1);
-    waiter.wait(New(NUMBER), LONG / 3).queued().await;
+    waiter.wait(New(TICKET_NO), LONG / 3).queued().await;
     assert!(before.release(&node).is_done().await);
     assert!(!before.extend(&node, LONG).is_done().await);
     assert!(!before.release(&node).is_done().await);
@@ -202,13 +210,13 @@ pub async fn a_ticket_that_was_given_up_is_passed_over(backend: &impl Backend) {
     let (node, holder) = (open(backend).await, owner("given up"));
     assert!(holder.acquire(&node, LONG).is_done().await);
     let (first, second) = (impatient.waiter("given up", 1), next.waiter("given up", 1));
-    first.wait(New(NUMBER), LONG).queued().await;
-    let asked = second.wait(New(NUMBER), LONG);
+    first.wait(New(TICKET_NO), LONG).queued().await;
+    let asked = second.wait(New(TICKET_NO), LONG);
     asked.queued().await;
     assert!(!first.release().await);
     assert!(holder.release(&node).is_done().await);
-    assert_eq!(impatient.words().await, []);
-    assert_eq!(next.words().await, [second.word_for(&asked)]);
+    assert_eq!(impatient.grant_messages().await, []);
+    assert_eq!(next.grant_messages().await, [second.message_for(&asked)]);
     assert!(second.release().await);
     nothing_is_left(backend);
 }
@@ -222,23 +230,23 @@ pub async fn a_client_that_is_gone_is_passed_over(backend: &impl Backend) {
     assert!(holder.acquire(&node, LONG).is_done().await);
     let dead = [Client::of(backend).await, Client::of(backend).await];
     for client in &dead {
-        client.waiter("gone", 1).wait(New(NUMBER), LONG).queued().await;
+        client.waiter("gone", 1).wait(New(TICKET_NO), LONG).queued().await;
     }
     let next = Client::of(backend).await;
     let waiter = next.waiter("gone", 1);
-    let asked = waiter.wait(New(NUMBER), LONG / 3);
+    let asked = waiter.wait(New(TICKET_NO), LONG / 3);
     asked.queued().await;
     for client in dead {
         client.leave(backend).await;
     }
     assert!(holder.release(&node).is_done().await);
-    assert_eq!(next.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(next.grant_messages().await, [waiter.message_for(&asked)]);
     let record = waiter.seen().await.expect("a record");
     assert!(waiter.holds().await && record.remaining.expect("an end") <= LONG / 3);
 
     // With no other waiter the name is free.
     let last = Client::of(backend).await;
-    last.waiter("gone", 1).wait(New(NUMBER), LONG).queued().await;
+    last.waiter("gone", 1).wait(New(TICKET_NO), LONG).queued().await;
     last.leave(backend).await;
     assert!(waiter.release().await);
     assert!(waiter.seen().await.is_none());
@@ -246,7 +254,9 @@ pub async fn a_client_that_is_gone_is_passed_over(backend: &impl Backend) {
 }
 
 /// The holder was killed. The last in line is the first to notice.
-pub async fn a_record_that_ran_out_goes_to_the_first_in_line_whoever_asks(backend: &impl Backend) {
+pub async fn a_record_that_ran_out_goes_to_the_first_in_line_whichever_client_asks(
+    backend: &impl Backend,
+) {
     if lacks(backend, &[Need::Leases, Need::Queues]).await {
         return;
     }
@@ -255,16 +265,16 @@ pub async fn a_record_that_ran_out_goes_to_the_first_in_line_whoever_asks(backen
     let (head, tail) = (first.waiter("ran out", 1), last.waiter("ran out", 1));
     let asked = queue_behind_a_dying_holder(&node, &holder, &head).await;
     eventually("the record ends", async || {
-        let queued = tail.wait(New(NUMBER), LONG).queued().await;
+        let queued = tail.wait(New(TICKET_NO), LONG).queued().await;
         let record = queued.record.map(|record| record.token);
         let ended = record != Some(Some(holder.token()));
         assert!(!ended || record.is_none(), "it is passed on by this very request");
         ended
     })
     .await;
-    assert_eq!(first.words().await, [head.word_for(&asked)]);
+    assert_eq!(first.grant_messages().await, [head.message_for(&asked)]);
     assert!(head.holds().await);
-    assert_eq!(last.words().await, []);
+    assert_eq!(last.grant_messages().await, []);
     assert!(head.release().await);
     assert!(tail.holds().await, "the request that noticed kept its place");
     assert!(tail.release().await);
@@ -284,18 +294,18 @@ pub async fn a_new_ticket_pushes_nobody_aside_and_an_agreed_one_stands_where_it_
     let waiters = [1, 2, 3, 4].map(|waiter| client.waiter("numbers", waiter));
     let [ahead, behind, right, agreed] = &waiters;
     let steps = [
-        (ahead, New(NUMBER + 5_000), NUMBER + 5_000),
-        (behind, New(3), NUMBER + 5_001),
-        (right, New(NUMBER + 6_000), NUMBER + 6_000),
+        (ahead, New(TICKET_NO + 5_000), TICKET_NO + 5_000),
+        (behind, New(3), TICKET_NO + 5_001),
+        (right, New(TICKET_NO + 6_000), TICKET_NO + 6_000),
         // It knows its place already.
-        (behind, New(NUMBER + 9_000), NUMBER + 5_001),
-        (agreed, New(NUMBER), NUMBER + 6_001),
-        (agreed, Agreed(NUMBER + 4_999), NUMBER + 4_999),
-        (ahead, Agreed(NUMBER + 7_000), NUMBER + 7_000),
+        (behind, New(TICKET_NO + 9_000), TICKET_NO + 5_001),
+        (agreed, New(TICKET_NO), TICKET_NO + 6_001),
+        (agreed, Agreed(TICKET_NO + 4_999), TICKET_NO + 4_999),
+        (ahead, Agreed(TICKET_NO + 7_000), TICKET_NO + 7_000),
     ];
     for (waiter, proposed, given) in steps {
-        let number = waiter.wait(proposed, LONG).queued().await.ticket_no;
-        assert_eq!(number, given, "{proposed:?}");
+        let ticket_no = waiter.wait(proposed, LONG).queued().await.ticket_no;
+        assert_eq!(ticket_no, given, "{proposed:?}");
     }
     assert!(holder.release(&node).is_done().await);
     for waiter in [agreed, behind, right, ahead] {
@@ -315,19 +325,19 @@ pub async fn repeating_a_wait_changes_nothing(backend: &impl Backend) {
     assert!(holder.acquire(&node, LONG).is_done().await);
     let (first, second) = (client.waiter("again", 1), client.waiter("again", 2));
     for _ in 0..3 {
-        assert_eq!(first.wait(New(NUMBER), LONG).queued().await.ticket_no, NUMBER);
-        assert_eq!(second.wait(New(NUMBER), LONG).queued().await.ticket_no, NUMBER + 1);
+        assert_eq!(first.wait(New(TICKET_NO), LONG).queued().await.ticket_no, TICKET_NO);
+        assert_eq!(second.wait(New(TICKET_NO), LONG).queued().await.ticket_no, TICKET_NO + 1);
     }
     assert!(holder.release(&node).is_done().await);
     for _ in 0..3 {
-        assert!(first.wait(Agreed(NUMBER), LONG).is_done().await);
-        assert_eq!(second.wait(New(NUMBER), LONG).queued().await.ticket_no, NUMBER + 1);
+        assert!(first.wait(Agreed(TICKET_NO), LONG).is_done().await);
+        assert_eq!(second.wait(New(TICKET_NO), LONG).queued().await.ticket_no, TICKET_NO + 1);
     }
-    assert_eq!(client.words().await.len(), 1);
+    assert_eq!(client.grant_messages().await.len(), 1);
     assert!(first.release().await);
     assert!(second.holds().await);
     assert!(second.release().await);
-    assert_eq!(client.words().await.len(), 1);
+    assert_eq!(client.grant_messages().await.len(), 1);
     assert!(first.seen().await.is_none(), "a place was left");
     nothing_is_left(backend);
 }
@@ -346,7 +356,7 @@ pub async fn a_release_does_not_pass_the_lock_on_to_its_own_ticket(backend: &imp
     })
     .await;
     assert!(waiter.release().await);
-    assert_eq!(client.words().await, []);
+    assert_eq!(client.grant_messages().await, []);
     assert!(waiter.seen().await.is_none());
     nothing_is_left(backend);
 }
@@ -360,18 +370,18 @@ pub async fn waiters_of_one_client_are_told_apart(backend: &impl Backend) {
     let (node, names) = (open(backend).await, ["apart/a", "apart/b"]);
     let holders = names.map(owner);
     let waiters = [client.waiter(names[0], 10), client.waiter(names[1], 11)];
-    let mut words = Vec::new();
+    let mut messages = Vec::new();
     for (holder, waiter) in holders.iter().zip(&waiters) {
         assert!(holder.acquire(&node, LONG).is_done().await);
-        let asked = waiter.wait(New(NUMBER), LONG);
+        let asked = waiter.wait(New(TICKET_NO), LONG);
         asked.queued().await;
-        words.push(waiter.word_for(&asked));
+        messages.push(waiter.message_for(&asked));
     }
-    words.reverse();
+    messages.reverse();
     for holder in holders.iter().rev() {
         assert!(holder.release(&node).is_done().await);
     }
-    assert_eq!(client.words().await, words);
+    assert_eq!(client.grant_messages().await, messages);
     for waiter in &waiters {
         assert!(waiter.release().await);
     }
@@ -379,7 +389,7 @@ pub async fn waiters_of_one_client_are_told_apart(backend: &impl Backend) {
 }
 
 /// The message is delivered while nothing of the node is locked.
-pub async fn whoever_is_told_may_ask_the_node_at_once(backend: &impl Backend) {
+pub async fn a_notified_waiter_may_ask_the_node_at_once(backend: &impl Backend) {
     if lacks(backend, &[Need::Queues]).await {
         return;
     }
@@ -387,9 +397,9 @@ pub async fn whoever_is_told_may_ask_the_node_at_once(backend: &impl Backend) {
     let (node, holder) = (open(backend).await, owner("at once"));
     assert!(holder.acquire(&node, LONG).is_done().await);
     let waiter = client.waiter("at once", 1);
-    waiter.wait(New(NUMBER), LONG).queued().await;
+    waiter.wait(New(TICKET_NO), LONG).queued().await;
     let (mine, own) = (waiter.owner().clone(), Arc::clone(client.node()));
-    client.on_next_word(move || drop(mine.release(&own)));
+    client.on_next_message(move || drop(mine.release(&own)));
     // On a thread of its own: a node that waits for itself would never come back.
     let (done, released) = tokio::sync::oneshot::channel();
     let runtime = tokio::runtime::Handle::current();
@@ -399,7 +409,7 @@ pub async fn whoever_is_told_may_ask_the_node_at_once(backend: &impl Backend) {
     });
     let released = tokio::time::timeout(DEADLINE, released).await.expect("no deadlock");
     assert!(released.expect("no panic").is_done().await);
-    assert_eq!(client.words().await.len(), 1);
+    assert_eq!(client.grant_messages().await.len(), 1);
     assert!(waiter.seen().await.is_none());
     nothing_is_left(backend);
 }

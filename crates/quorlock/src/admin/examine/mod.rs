@@ -31,7 +31,7 @@ use crate::runtime::BoxFuture;
 use crate::settings::Settings;
 use quorlock_protocol::{Carries, Quorum};
 pub(crate) use quorum::diagnose_round_trip;
-pub(crate) use trial::Untold;
+pub(crate) use trial::Unnotified;
 
 /// What was found, from [`Admin::examine`](crate::admin::Admin::examine).
 #[derive(Debug, Clone)]
@@ -217,7 +217,7 @@ pub(crate) async fn examine(
         let name = name.to_vec();
         under_way.push(Box::pin(async move {
             let mut examination = examination;
-            trial::run(&mut examination, &node, &context, &name, Untold::Expected).await;
+            trial::run(&mut examination, &node, &context, &name, Unnotified::Expected).await;
             examination
         }));
     }
@@ -271,10 +271,10 @@ pub(crate) async fn try_out(
     opened: Result<Arc<dyn Node>, Error>,
     context: &NodeContext,
     name: &[u8],
-    untold: Untold,
+    unnotified: Unnotified,
 ) -> Option<Name> {
     match opened {
-        Ok(node) => trial::run(examination, &node, context, name, untold).await,
+        Ok(node) => trial::run(examination, &node, context, name, unnotified).await,
         Err(error) => {
             examination.fail(&Failure::new(FailureKind::Unfit, error.to_string()));
             None

@@ -22,7 +22,7 @@ use crate::token::Token;
 
 /// What it means if a node does not notify waiters of their turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Untold {
+pub(crate) enum Unnotified {
     /// Nodes of this kind cannot.
     Expected,
     /// It could, and this is what to look at.
@@ -35,7 +35,7 @@ pub(super) async fn run(
     node: &Arc<dyn Node>,
     context: &NodeContext,
     name: &[u8],
-    untold: Untold,
+    unnotified: Unnotified,
 ) -> Option<Name> {
     let name = [name, format!(":{:016x}", random_u64(&*context.runtime)).as_bytes()].concat();
     let name = match Name::new(name) {
@@ -69,7 +69,7 @@ pub(super) async fn run(
     let a = Token::random(&*context.runtime);
     let b = Token::random(&*context.runtime);
     let trial = Trial { node: &**node, context, name: &name, secret: listener.secret };
-    trial.steps(examination, &a, &b, &listener, untold).await;
+    trial.steps(examination, &a, &b, &listener, unnotified).await;
     // Whatever went wrong: nothing is to be left.
     for token in [&b, &a] {
         trial.ask(token, TrialStep::Release).await;
@@ -92,7 +92,7 @@ impl Trial<'_> {
         a: &Token,
         b: &Token,
         listener: &GrantListener,
-        untold: Untold,
+        unnotified: Unnotified,
     ) {
         for (what, step) in [("taken", TrialStep::Acquire), ("extended", TrialStep::Extend)] {
             if let Err(why) = done(self.ask(a, step).await) {
@@ -109,7 +109,7 @@ impl Trial<'_> {
         if let Answer::Failed(why) = looked {
             examination.warn("inspect", format!("a lock cannot be looked at: {why}"), "");
         }
-        let told = match queued {
+        let will_notify = match queued {
             Answer::Queued(queued) => queued.will_notify,
             Answer::Failed(why) => {
                 let text = format!("waiters cannot queue up, and ask again and again: {why}");
@@ -121,19 +121,20 @@ impl Trial<'_> {
             }
         };
         let limit = self.context.settings.connect_limit;
-        let heard = if told { within(self.context, limit, listener.heard()).await } else { None };
-        match (heard, untold) {
+        let heard =
+            if will_notify { within(self.context, limit, listener.heard()).await } else { None };
+        match (heard, unnotified) {
             (Some(()), _) => {
                 let took = self.context.runtime.now().since(released);
                 examination.number("wake_up_us", took.as_micros());
                 examination
                     .ok("wake-up", format!("waiters are told of their turn ({})", shown(took)));
             }
-            (None, Untold::Expected) => {
+            (None, Unnotified::Expected) => {
                 examination
                     .ok("wake-up", "waiters ask again and again, as they must on such a node");
             }
-            (None, Untold::Wrong(remedy)) => examination.warn(
+            (None, Unnotified::Wrong(remedy)) => examination.warn(
                 "wake-up",
                 "waiters are not told of their turn, and have to ask again and again",
                 remedy,
@@ -268,12 +269,12 @@ impl Round for Question {
             }
             TrialStep::Inspect => Verb::Inspect,
             TrialStep::Wait => {
-                let (client, secret, number) = (self.client, self.secret, TicketNumber::New(1));
+                let (client, secret, ticket_no) = (self.client, self.secret, TicketNumber::New(1));
                 let ticket = Ticket {
                     client,
                     waiter: 1,
                     secret,
-                    number,
+                    ticket_no,
                     sent: self.sent,
                     keep: quorlock_protocol::ticket_kept(ttl),
                 };

@@ -29,7 +29,7 @@ struct Records {
     queues: HashMap<Vec<u8>, Queue>,
     notes: HashMap<Vec<u8>, Noted>,
     /// They outlive the records.
-    numbers: HashMap<Vec<u8>, Numbered>,
+    fences: HashMap<Vec<u8>, KeptFence>,
     listeners: HashMap<ClientId, Listener>,
     /// Expired records are swept out when the map has grown to this size, so that names that are
     /// never used again do not pile up.
@@ -43,7 +43,7 @@ struct Kept {
 }
 
 /// The last fence that was given out for a name.
-struct Numbered {
+struct KeptFence {
     last: u64,
     /// When it was used last.
     used: Moment,
@@ -61,7 +61,7 @@ struct Listener {
 }
 
 /// A grant message that is still to be sent, to a client that is still there.
-struct Word {
+struct GrantMessage {
     node: usize,
     inbox: Arc<dyn Inbox>,
     grant: Grant,
@@ -104,9 +104,9 @@ impl Node for MemoryNode {
     }
 
     fn submit(&self, call: Call) {
-        let (answer, word) = locked(&self.records).answer(&call.request());
+        let (answer, message) = locked(&self.records).answer(&call.request());
         // Nothing is locked any more: the listener may submit calls.
-        if let Some(Word { node, inbox, grant }) = word {
+        if let Some(GrantMessage { node, inbox, grant }) = message {
             inbox.granted(node, grant);
         }
         call.answer(answer);

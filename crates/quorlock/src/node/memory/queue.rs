@@ -41,8 +41,8 @@ impl Queue {
     /// Takes or keeps a place, and returns its ticket number.
     pub(super) fn join(&mut self, token: &Token, place: Place) -> u64 {
         let mine = self.leave(token);
-        let number = match place.ticket.number {
-            TicketNumber::Agreed(number) => number,
+        let ticket_no = match place.ticket.ticket_no {
+            TicketNumber::Agreed(ticket_no) => ticket_no,
             TicketNumber::New(least) => mine.unwrap_or_else(|| {
                 let last =
                     self.places.last_key_value().map(|((last, _), _)| last.saturating_add(1));
@@ -51,16 +51,16 @@ impl Queue {
         };
         let forgotten = (place.ttl * LEASES_UNTIL_FORGOTTEN).max(LEAST_UNTIL_FORGOTTEN);
         self.ends = self.ends.max(place.sent.after(forgotten));
-        self.places.insert((number, token.text().to_vec()), place);
-        number
+        self.places.insert((ticket_no, token.text().to_vec()), place);
+        ticket_no
     }
 
     /// Gives up a place, and returns the ticket number it had.
     pub(super) fn leave(&mut self, token: &Token) -> Option<u64> {
         let text = token.text();
-        let number = self.places.keys().find(|(_, other)| *other == *text)?.0;
-        self.places.remove(&(number, text.to_vec()));
-        Some(number)
+        let ticket_no = self.places.keys().find(|(_, other)| *other == *text)?.0;
+        self.places.remove(&(ticket_no, text.to_vec()));
+        Some(ticket_no)
     }
 
     /// Takes out the first waiter.

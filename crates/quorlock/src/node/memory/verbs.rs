@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::queue::{Place, Queue};
-use super::{Kept, Noted, Numbered, Records, Word};
+use super::{GrantMessage, Kept, KeptFence, Noted, Records};
 use crate::name::Name;
 use crate::node::participants::{Left, Participants};
 use crate::node::{
@@ -16,20 +16,20 @@ use quorlock_protocol::FENCES_END;
 
 const FIRST_SWEEP: usize = 1_024;
 /// Fences follow the clock: after so long any new one is higher than those of before.
-const NUMBERS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+const FENCES_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Whose turn it is.
 enum Turn {
     /// The turn of the client that asks: the record is left to it.
     Mine,
     /// Another's, which has the record and is to be notified.
-    Another(Word),
+    Another(GrantMessage),
     /// No waiter is there.
     Nobody,
 }
 
 impl Records {
-    pub(super) fn answer(&mut self, request: &Request<'_>) -> (Answer, Option<Word>) {
+    pub(super) fn answer(&mut self, request: &Request<'_>) -> (Answer, Option<GrantMessage>) {
         let now = request.sent;
         let name = request.name.as_bytes();
         let kept = self.by_name.get_mut(name).filter(|kept| kept.expires > now);
@@ -38,22 +38,22 @@ impl Records {
                 if kept.is_some() {
                     return (Answer::Refused, None);
                 }
-                match self.give_number(name, proposal, now) {
-                    Ok(number) => {
+                match self.give_fence(name, proposal, now) {
+                    Ok(fence) => {
                         self.store(name, &token.text(), now, now.after(ttl));
-                        Answer::Granted { fence: number }
+                        Answer::Granted { fence }
                     }
                     Err(last) => used_up(last, request.wall_us),
                 }
             }
-            Verb::Confirm { token, fence: number } => {
+            Verb::Confirm { token, fence } => {
                 if !kept.is_some_and(|kept| kept.is_of(token)) {
                     return (Answer::Refused, None);
                 }
-                if number >= FENCES_END {
-                    return (used_up(number, request.wall_us), None);
+                if fence >= FENCES_END {
+                    return (used_up(fence, request.wall_us), None);
                 }
-                Answer::Granted { fence: self.raise_number(name, number, now) }
+                Answer::Granted { fence: self.raise_fence(name, fence, now) }
             }
             Verb::Extend { token, ttl, restore, participant } => {
                 match (kept, restore) {
@@ -61,7 +61,7 @@ impl Records {
                         if !kept.is_of(token) || !kept.keep(participant, ttl, now) {
                             return (Answer::Refused, None);
                         }
-                        Answer::Granted { fence: self.raise_number(name, 0, now) }
+                        Answer::Granted { fence: self.raise_fence(name, 0, now) }
                     }
                     (None, Restore::WinBack(last)) if last < FENCES_END => {
                         self.store(name, &token.text(), now, now.after(ttl));
@@ -71,14 +71,14 @@ impl Records {
                         if let Some(queue) = self.queues.get_mut(name) {
                             queue.leave(token);
                         }
-                        Answer::Granted { fence: self.raise_number(name, last, now) }
+                        Answer::Granted { fence: self.raise_fence(name, last, now) }
                     }
                     // It never forgets, so there is nothing to heal.
                     (None, _) => return (Answer::Refused, None),
                 }
             }
             Verb::Wait { token, ttl, ticket, yielding, proposal } => {
-                if let Err(last) = self.next_number(name, proposal) {
+                if let Err(last) = self.next_fence(name, proposal) {
                     return (used_up(last, request.wall_us), None);
                 }
                 let place = Place { ticket, ttl, sent: now, proposal };
@@ -125,7 +125,7 @@ impl Records {
         token: &Token,
         place: Place,
         yielding: bool,
-    ) -> (Answer, Option<Word>) {
+    ) -> (Answer, Option<GrantMessage>) {
         let (now, ttl, client) = (place.sent, place.ttl, place.ticket.client);
         let proposal = place.proposal;
         let mut mine = false;
@@ -140,7 +140,7 @@ impl Records {
                 if !yielding || kept.participants.are_there(now) {
                     kept.keep(None, ttl, now);
                     let least = proposal.map_or(0, Proposal::last);
-                    return (Answer::Granted { fence: self.raise_number(name, least, now) }, None);
+                    return (Answer::Granted { fence: self.raise_fence(name, least, now) }, None);
                 }
             }
             Some(kept) => record = Some(kept.record(now)),
@@ -150,23 +150,23 @@ impl Records {
         if !queue.is_live(now) {
             *queue = Queue::default();
         }
-        let number = queue.join(token, place);
-        let word = match record {
+        let ticket_no = queue.join(token, place);
+        let message = match record {
             Some(_) => None,
             None => match self.pass_on(name, Some(token), proposal.map_or(0, |it| it.least), now) {
-                Turn::Another(word) => Some(word),
+                Turn::Another(message) => Some(message),
                 Turn::Mine | Turn::Nobody => {
                     self.store(name, &token.text(), now, until);
                     let proposal = proposal.filter(|_| !mine);
                     // There is one: that was seen before.
-                    let number = self.give_number(name, proposal, now).unwrap_or_else(|last| last);
-                    return (Answer::Granted { fence: number }, None);
+                    let fence = self.give_fence(name, proposal, now).unwrap_or_else(|last| last);
+                    return (Answer::Granted { fence }, None);
                 }
             },
         };
         let listener = self.listeners.get(&client);
-        let told = listener.is_some_and(|listener| listener.inbox.strong_count() > 0);
-        (Answer::Queued(Box::new(Queued { ticket_no: number, record, will_notify: told })), word)
+        let will_notify = listener.is_some_and(|listener| listener.inbox.strong_count() > 0);
+        (Answer::Queued(Box::new(Queued { ticket_no, record, will_notify })), message)
     }
 
     fn release(
@@ -176,7 +176,7 @@ impl Records {
         participant: Option<ParticipantId>,
         next: u64,
         now: Moment,
-    ) -> (Answer, Option<Word>) {
+    ) -> (Answer, Option<GrantMessage>) {
         if participant.is_none()
             && let Some(queue) = self.queues.get_mut(name)
         {
@@ -185,7 +185,7 @@ impl Records {
         let kept = self.by_name.get_mut(name);
         let mine = kept.filter(|kept| kept.expires > now && kept.is_of(token));
         let left = mine.map(|kept| (kept.participants.leave(participant, now), kept));
-        let (answer, word) = match left {
+        let (answer, message) = match left {
             None | Some((Left::All, _)) => (Answer::Refused, None),
             Some((Left::Others(until), kept)) => {
                 kept.expires = until;
@@ -194,13 +194,13 @@ impl Records {
             Some((Left::Nobody, _)) => (Answer::Done, self.free(name, next, now)),
         };
         self.drop_queue_unless_live(name, now);
-        (answer, word)
+        (answer, message)
     }
 
     /// Drops a record, or passes it on.
-    fn free(&mut self, name: &[u8], next: u64, now: Moment) -> Option<Word> {
+    fn free(&mut self, name: &[u8], next: u64, now: Moment) -> Option<GrantMessage> {
         match self.pass_on(name, None, next, now) {
-            Turn::Another(word) => Some(word),
+            Turn::Another(message) => Some(message),
             Turn::Mine | Turn::Nobody => {
                 self.by_name.remove(name);
                 None
@@ -214,8 +214,8 @@ impl Records {
         let queue = self.queues.get(name).filter(|queue| queue.is_live(now));
         Seen::new(
             kept.map(|kept| {
-                let number = self.numbers.get(name).map_or(0, |numbered| numbered.last);
-                kept.record(now).with_fence(number)
+                let fence = self.fences.get(name).map_or(0, |kept| kept.last);
+                kept.record(now).with_fence(fence)
             }),
             noted.map(|noted| noted.text.as_bytes()),
             Some(queue.map_or(0, |queue| queue.len() as u64)),
@@ -246,13 +246,13 @@ impl Records {
             let Ticket { waiter, secret, sent, .. } = place.ticket;
             let proposal = place.proposal.map(|wanted| wanted.at_least(next));
             // There is no fence for this waiter: it is passed over.
-            let Ok(number) = self.give_number(name, proposal, now) else { continue };
-            let word =
-                Word { node, inbox, grant: Grant { waiter, secret, sent, others, fence: number } };
+            let Ok(fence) = self.give_fence(name, proposal, now) else { continue };
+            let message =
+                GrantMessage { node, inbox, grant: Grant { waiter, secret, sent, others, fence } };
             // The client that passes it on may have read the clock before the new holder did: the record
             // must last as long as the holder believes.
             self.store(name, &token, now, now.max(place.sent).after(place.ttl));
-            turn = Turn::Another(word);
+            turn = Turn::Another(message);
             break;
         }
         self.drop_queue_unless_live(name, now);
@@ -261,34 +261,34 @@ impl Records {
 
     /// Reserves the fences of a new holder, and returns the last of them; or the last that was given out, if
     /// there is none above it.
-    fn give_number(
+    fn give_fence(
         &mut self,
         name: &[u8],
         proposal: Option<Proposal>,
         now: Moment,
     ) -> Result<u64, u64> {
-        let number = self.next_number(name, proposal)?;
-        Ok(self.raise_number(name, number, now))
+        let fence = self.next_fence(name, proposal)?;
+        Ok(self.raise_fence(name, fence, now))
     }
 
     /// The last fence of a new holder, which no other has yet.
-    fn next_number(&self, name: &[u8], proposal: Option<Proposal>) -> Result<u64, u64> {
-        let last = self.numbers.get(name).map_or(0, |numbered| numbered.last);
+    fn next_fence(&self, name: &[u8], proposal: Option<Proposal>) -> Result<u64, u64> {
+        let last = self.fences.get(name).map_or(0, |kept| kept.last);
         proposal.map_or(Ok(0), |it| it.after(last).ok_or_else(|| last.max(it.last())))
     }
 
-    /// Raises the fence to `number` at least, and returns it.
-    fn raise_number(&mut self, name: &[u8], number: u64, now: Moment) -> u64 {
-        match self.numbers.get_mut(name) {
-            Some(numbered) => {
-                numbered.last = numbered.last.max(number);
-                numbered.used = now;
-                numbered.last
+    /// Raises the last fence to `fence` at least, and returns it.
+    fn raise_fence(&mut self, name: &[u8], fence: u64, now: Moment) -> u64 {
+        match self.fences.get_mut(name) {
+            Some(kept) => {
+                kept.last = kept.last.max(fence);
+                kept.used = now;
+                kept.last
             }
-            None if number == 0 => 0,
+            None if fence == 0 => 0,
             None => {
-                self.numbers.insert(name.to_vec(), Numbered { last: number, used: now });
-                number
+                self.fences.insert(name.to_vec(), KeptFence { last: fence, used: now });
+                fence
             }
         }
     }
@@ -306,21 +306,21 @@ impl Records {
     }
 
     fn sweep(&mut self, now: Moment) {
-        if self.len() + self.numbers.len() < self.sweep_at.max(FIRST_SWEEP) {
+        if self.len() + self.fences.len() < self.sweep_at.max(FIRST_SWEEP) {
             return;
         }
         self.by_name.retain(|_, kept| kept.expires > now);
         self.queues.retain(|_, queue| queue.is_live(now));
         self.notes.retain(|_, noted| noted.expires > now);
-        self.numbers.retain(|_, numbered| numbered.used.after(NUMBERS_KEPT) > now);
+        self.fences.retain(|_, kept| kept.used.after(FENCES_KEPT) > now);
         self.listeners.retain(|_, listener| listener.inbox.strong_count() > 0);
         // Twice what is left, so that each insertion pays for a constant share of the sweeping.
-        self.sweep_at = 2 * (self.len() + self.numbers.len());
+        self.sweep_at = 2 * (self.len() + self.fences.len());
     }
 }
 
-fn used_up(number: u64, wall_us: u64) -> Answer {
-    Answer::Failed(Failure::fence(number, wall_us))
+fn used_up(fence: u64, wall_us: u64) -> Answer {
+    Answer::Failed(Failure::fence(fence, wall_us))
 }
 
 impl Kept {
@@ -384,16 +384,22 @@ mod tests {
             let mut records = Records::default();
             let listener = Listener { node: 0, inbox: Arc::downgrade(&inbox) as Weak<dyn Inbox> };
             records.listeners.insert(client, listener);
-            let (secret, number) = (Secret::random(&runtime), TicketNumber::New(1));
-            let ticket =
-                Ticket { client, waiter: 1, secret, number, sent: second(0), keep: Duration::MAX };
+            let (secret, ticket_no) = (Secret::random(&runtime), TicketNumber::New(1));
+            let ticket = Ticket {
+                client,
+                waiter: 1,
+                secret,
+                ticket_no,
+                sent: second(0),
+                keep: Duration::MAX,
+            };
             Self { records, name: Name::new("n").unwrap(), ticket, inbox: Some(inbox) }
         }
 
         fn ask(&mut self, at: Moment, verb: Verb<'_>) -> (Answer, Option<Moment>) {
             let request = Request { name: &self.name, sent: at, wall_us: 0, verb };
-            let (answer, word) = self.records.answer(&request);
-            (answer, word.map(|word| word.grant.sent))
+            let (answer, message) = self.records.answer(&request);
+            (answer, message.map(|message| message.grant.sent))
         }
 
         fn wait(&mut self, at: Moment, token: &Token) -> Answer {
@@ -425,22 +431,22 @@ mod tests {
         let ([first, next], mut node) = (tokens(), Node::new());
         assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
         assert!(matches!(node.wait(second(5), &next), Answer::Queued(_)));
-        let (_, word) = node.ask(
+        let (_, message) = node.ask(
             second(2),
             Verb::Release { token: &first, until: None, next: 0, queued: true, participant: None },
         );
-        assert_eq!(word, Some(second(5)));
+        assert_eq!(message, Some(second(5)));
         assert_eq!(node.left(second(5)), Some(TTL));
     }
 
     #[tokio::test]
-    async fn whoever_does_not_listen_is_not_told() {
+    async fn a_client_that_does_not_listen_is_not_notified() {
         let ([first, next], mut node) = (tokens(), Node::new());
         assert!(matches!(node.wait(second(1), &first), Answer::Done | Answer::Granted { .. }));
-        let told = |answer| matches!(answer, Answer::Queued(queued) if queued.will_notify);
-        assert!(told(node.wait(second(1), &next)));
+        let will_notify = |answer| matches!(answer, Answer::Queued(queued) if queued.will_notify);
+        assert!(will_notify(node.wait(second(1), &next)));
         node.inbox = None;
-        assert!(!told(node.wait(second(1), &next)));
+        assert!(!will_notify(node.wait(second(1), &next)));
     }
 
     #[tokio::test]
@@ -460,7 +466,7 @@ mod tests {
                     },
                 );
             }
-            let (_, word) = node.ask(
+            let (_, message) = node.ask(
                 released_at,
                 Verb::Release {
                     token: &first,
@@ -470,7 +476,7 @@ mod tests {
                     participant: None,
                 },
             );
-            assert_eq!(word.is_some(), served, "{released_at:?}");
+            assert_eq!(message.is_some(), served, "{released_at:?}");
             assert_eq!(node.left(released_at).is_some(), served);
             assert!(node.records.queues.is_empty());
         }
@@ -479,14 +485,14 @@ mod tests {
     #[tokio::test]
     async fn what_nobody_comes_back_for_is_swept_out() {
         let ([first, next], mut node) = (tokens(), Node::new());
-        for number in 0..FIRST_SWEEP {
-            node.name = Name::new(format!("abandoned/{number}")).unwrap();
+        for index in 0..FIRST_SWEEP {
+            node.name = Name::new(format!("abandoned/{index}")).unwrap();
             node.wait(second(1), &first);
             node.wait(second(1), &next);
         }
         assert_eq!(node.records.by_name.len() + node.records.queues.len(), 2 * FIRST_SWEEP);
-        for number in 0..4 * FIRST_SWEEP {
-            node.name = Name::new(format!("later/{number}")).unwrap();
+        for index in 0..4 * FIRST_SWEEP {
+            node.name = Name::new(format!("later/{index}")).unwrap();
             assert!(matches!(
                 node.wait(second(100), &first),
                 Answer::Done | Answer::Granted { .. }

@@ -93,7 +93,7 @@ pub(super) async fn drive(link: Arc<Link>, address: Address, context: NodeContex
                 {
                     tracing::warn!(
                         node = link.label(),
-                        "cannot send word of grants, so that waiters have to ask again and again: {why}"
+                        "cannot send grant messages, so that waiters have to ask again and again: {why}"
                     );
                 }
                 if let Some(why) = &connected.not_ended

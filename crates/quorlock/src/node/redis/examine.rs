@@ -13,7 +13,7 @@ use super::forget::forget_over;
 use super::init::within;
 use super::resp::{Command, Value};
 use crate::Error;
-use crate::admin::examine::{Examination, Untold, diagnose_round_trip, try_out};
+use crate::admin::examine::{Examination, Unnotified, diagnose_round_trip, try_out};
 use crate::node::{Failure, FailureKind, Node, NodeContext};
 use crate::runtime::BoxFuture;
 use crate::text::harmless;
@@ -21,7 +21,7 @@ use crate::text::harmless;
 /// So often the server is asked for its time at the most.
 const SAMPLES: usize = 7;
 
-const UNTOLD: Untold = Untold::Wrong(
+const UNNOTIFIED: Unnotified = Unnotified::Wrong(
     "give the user +subscribe, +publish and &:quorlock:inbox:* (with a prefix, &PREFIX:quorlock:inbox:*), \
      and let nothing between here and the server drop messages",
 );
@@ -61,7 +61,7 @@ pub(in crate::node) fn examine(
         };
         let opened =
             RedisNode::new(index, &url, &context).map(|node| Arc::new(node) as Arc<dyn Node>);
-        let tried = try_out(&mut examination, opened, &context, &name, UNTOLD).await;
+        let tried = try_out(&mut examination, opened, &context, &name, UNNOTIFIED).await;
         let forgetting = forget_over(&mut wire, &context.options.redis.prefix, tried.as_slice());
         // If it cannot be forgotten, it goes by itself.
         let _ = within(&context, forgetting).await;

@@ -6,7 +6,7 @@ use super::address::Address;
 use super::connect::{Wire, greet, identity, refuse_error};
 use super::init::within;
 use super::resp::{Command, Value};
-use super::scripts::{FORGET, FORGET_NUMBERS};
+use super::scripts::{FORGET, FORGET_FENCES};
 use crate::Error;
 use crate::admin::forget::Kept;
 use crate::name::Name;
@@ -37,7 +37,7 @@ pub(in crate::node) fn forget(
 
 /// Has a server forget the fence of a lock if it is above what any holder can have been given. Says whether it
 /// has.
-pub(in crate::node) fn forget_number(
+pub(in crate::node) fn forget_fence(
     index: usize,
     url: &str,
     context: &NodeContext,
@@ -52,7 +52,7 @@ pub(in crate::node) fn forget_number(
             let mut bytes = Vec::new();
             Command::new(&mut bytes, 5)
                 .arg(b"EVAL")
-                .arg(FORGET_NUMBERS.source.as_bytes())
+                .arg(FORGET_FENCES.source.as_bytes())
                 .number(1)
                 .arg2(&context.options.redis.prefix, name.as_bytes())
                 .number(most);

@@ -98,13 +98,13 @@ pub(super) fn read(parts: &[Value<'_>]) -> Result<Option<Grant>, Malformed> {
     let text = std::str::from_utf8(text).map_err(|_| Malformed)?;
     let (named, rest) = text.split_once(' ').ok_or(Malformed)?;
     let (waiter, secret) = parse_named(named).ok_or(Malformed)?;
-    let mut numbers = rest.split(' ').map(|digits| digits.parse().map_err(|_| Malformed));
-    let mut next = || numbers.next().ok_or(Malformed)?;
-    let (sent, others, number) = (Moment::from_nanos(next()?), next()? > 0, next()?);
-    if numbers.next().is_some() {
+    let mut parts = rest.split(' ').map(|digits| digits.parse().map_err(|_| Malformed));
+    let mut next = || parts.next().ok_or(Malformed)?;
+    let (sent, others, fence) = (Moment::from_nanos(next()?), next()? > 0, next()?);
+    if parts.next().is_some() {
         return Err(Malformed);
     }
-    Ok(Some(Grant { waiter, secret, sent, others, fence: number }))
+    Ok(Some(Grant { waiter, secret, sent, others, fence }))
 }
 
 #[cfg(test)]
@@ -118,34 +118,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn word_of_a_grant_is_read_to_its_last_digit() {
+    async fn a_grant_message_is_read_to_its_last_digit() {
         let runtime = TokioRuntime::current();
-        let (client, number) = (ClientId::random(&runtime), TicketNumber::New(1));
+        let (client, ticket_no) = (ClientId::random(&runtime), TicketNumber::New(1));
         let (waiter, sent) = (u64::MAX - 9, Moment::from_nanos(u64::MAX - 1));
         let secret = Secret::random(&runtime);
         let named = named(&Ticket {
             client,
             waiter,
             secret,
-            number,
+            ticket_no,
             sent,
             keep: std::time::Duration::ZERO,
         });
-        let number = (1 << 53) - 1;
+        let fence = (1 << 53) - 1;
         for (text, others) in [
             (" 18446744073709551614 0 9007199254740991", false),
             (" 18446744073709551614 12 9007199254740991", true),
         ] {
             let text = [&named[..], text.as_bytes()].concat();
-            assert_eq!(
-                message(&text),
-                Ok(Some(Grant { waiter, secret, sent, others, fence: number }))
-            );
+            assert_eq!(message(&text), Ok(Some(Grant { waiter, secret, sent, others, fence })));
         }
     }
 
     #[test]
-    fn what_makes_no_sense_is_not_taken_for_word_of_a_grant() {
+    fn what_makes_no_sense_is_not_taken_for_a_grant_message() {
         let named = "0".repeat(48);
         assert!(message(format!("{named} 2 0 4").as_bytes()).is_ok_and(|grant| grant.is_some()));
         for text in [

@@ -94,7 +94,7 @@ pub(super) const KIND: Kind = Kind {
     examine: examine::examine,
     init: init::init,
     forget: forget::forget,
-    forget_number: forget::forget_number,
+    forget_fence: forget::forget_fence,
 };
 
 /// A Redis or Valkey server.

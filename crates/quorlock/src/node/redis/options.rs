@@ -212,7 +212,7 @@ impl UrlOptions {
     }
 }
 
-/// Takes what the URLs of all Redis nodes say into the options, and checks these. The first number is the place of
+/// Takes what the URLs of all Redis nodes say into the options, and checks these. The index is the place of
 /// a node among those that were given.
 pub(in crate::node) fn resolve(
     options: &mut NodeOptions,

@@ -146,11 +146,11 @@ fn seen(parts: &[Value<'_>]) -> Option<Seen> {
             Value::Int(left),
             Value::Bulk(noted),
             Value::Int(waiters),
-            Value::Int(number),
+            Value::Int(fence),
             Value::Int(quarantine),
         ] => {
-            let number = u64::try_from(*number).ok()?;
-            (Some(record(token, *left).with_fence(number)), Some(*noted), waiters, quarantine)
+            let fence = u64::try_from(*fence).ok()?;
+            (Some(record(token, *left).with_fence(fence)), Some(*noted), waiters, quarantine)
         }
         _ => return None,
     };
@@ -160,14 +160,14 @@ fn seen(parts: &[Value<'_>]) -> Option<Seen> {
 }
 
 fn queued(parts: &[Value<'_>], will_notify: bool) -> Option<Queued> {
-    let (number, record) = match parts {
-        [Value::Bulk(number)] => (number, None),
-        [Value::Bulk(number), Value::Bulk(token), Value::Int(left)] => {
-            (number, Some(record(token, *left)))
+    let (ticket_no, record) = match parts {
+        [Value::Bulk(ticket_no)] => (ticket_no, None),
+        [Value::Bulk(ticket_no), Value::Bulk(token), Value::Int(left)] => {
+            (ticket_no, Some(record(token, *left)))
         }
         _ => return None,
     };
-    Some(Queued { ticket_no: digits(number)?, record, will_notify })
+    Some(Queued { ticket_no: digits(ticket_no)?, record, will_notify })
 }
 
 fn listed(parts: &[Value<'_>], prefix: &[u8]) -> Option<Listed> {

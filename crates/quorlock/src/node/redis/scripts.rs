@@ -17,8 +17,8 @@ pub(super) struct Script {
 pub(super) static FORGET: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("dialect/lua/forget.lua")));
 /// Has a server forget a fence that nobody can have been given.
-pub(super) static FORGET_NUMBERS: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("dialect/lua/forget_numbers.lua")));
+pub(super) static FORGET_FENCES: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("dialect/lua/forget_fences.lua")));
 
 impl Script {
     /// A script without its comments, which would be most of every greeting.

@@ -50,14 +50,14 @@ pub(super) struct Now {
 #[derive(Debug, Default)]
 pub(super) struct Late {
     /// They were sent, and may yet be answered.
-    pub(super) told: Vec<Lateness>,
+    pub(super) notices: Vec<Lateness>,
     /// They were not sent.
     pub(super) unsent: Vec<Call>,
 }
 
 impl Late {
     pub(super) fn is_empty(&self) -> bool {
-        self.told.is_empty() && self.unsent.is_empty()
+        self.notices.is_empty() && self.unsent.is_empty()
     }
 }
 
@@ -206,7 +206,7 @@ impl State {
             self.overdue += 1;
         }
         let late = self.waiting.range(before..self.overdue).map(|late| late.call.lateness());
-        let mut late = Late { told: late.collect(), unsent: Vec::new() };
+        let mut late = Late { notices: late.collect(), unsent: Vec::new() };
         if self.overdue > 0 {
             for Unsent { call, again, .. } in std::mem::take(&mut self.backlog) {
                 if call.request().is_owed(now.boot) {

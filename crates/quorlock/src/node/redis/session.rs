@@ -400,7 +400,7 @@ impl Session {
                     cx.waker().wake_by_ref();
                 }
                 drop(state);
-                late.told.into_iter().for_each(|lateness| lateness.tell(why.clone()));
+                late.notices.into_iter().for_each(|lateness| lateness.tell(why.clone()));
                 for call in late.unsent {
                     call.answer(Answer::Failed(unsent.clone()));
                 }

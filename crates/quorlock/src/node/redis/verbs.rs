@@ -74,7 +74,7 @@ impl Encoder {
         let script = |script: &Script, args, out| self.script(script, whole, request, args, out);
         let (command, sent) = match request.verb {
             Verb::Acquire { token, ttl, proposal } => {
-                let (least, block) = numbers(proposal);
+                let (least, block) = fences(proposal);
                 let command = script(&scripts.acquire, 4, out).arg(&token.text());
                 // As text it is what the server stores, unless it knows a higher one.
                 let last = least.saturating_add(block.saturating_sub(1));
@@ -98,18 +98,18 @@ impl Encoder {
                 (if asks { command.arg(b"queued") } else { command }, Sent::Done)
             }
             Verb::Wait { token, ttl, ticket, yielding, proposal } => {
-                let (number, kind) = match ticket.number {
+                let (ticket_no, kind) = match ticket.ticket_no {
                     TicketNumber::New(least) => (least, &b"new"[..]),
-                    TicketNumber::Agreed(number) => (number, &b"agreed"[..]),
+                    TicketNumber::Agreed(ticket_no) => (ticket_no, &b"agreed"[..]),
                 };
-                let (least, block) = numbers(proposal);
+                let (least, block) = fences(proposal);
                 let command = script(&scripts.wait, 10, out)
                     .arg(&token.text())
                     .number(millis(ttl))
                     .arg(&channel(&self.prefix, ticket.client))
                     .arg(&named(&ticket))
                     .number(ticket.sent.as_nanos())
-                    .number(number)
+                    .number(ticket_no)
                     .arg(kind)
                     .arg(if yielding { b"yield" } else { b"keep" })
                     .number(least)
@@ -186,7 +186,7 @@ impl Encoder {
 }
 
 /// What a holder wants; a block of none if it wants no fences.
-fn numbers(proposal: Option<Proposal>) -> (u64, u64) {
+fn fences(proposal: Option<Proposal>) -> (u64, u64) {
     proposal.map_or((0, 0), |Proposal { least, block }| (least, u64::from(block)))
 }
 

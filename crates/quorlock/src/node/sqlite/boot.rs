@@ -128,8 +128,8 @@ pub(super) fn salvage(file: &Connection, now: Moment, max_ttl: Duration) -> Star
 }
 
 /// Names were forgotten that have had fences up to this one.
-pub(super) fn raise_floor(file: &Connection, number: i64) -> rusqlite::Result<()> {
-    file.prepare_cached(RAISE_FLOOR)?.execute([number]).map(drop)
+pub(super) fn raise_floor(file: &Connection, fence: i64) -> rusqlite::Result<()> {
+    file.prepare_cached(RAISE_FLOOR)?.execute([fence]).map(drop)
 }
 
 /// The mark, as far as this connection knows it.
@@ -146,11 +146,11 @@ impl Mark {
     }
 
     /// A fence is given out: the mark has to be above it when that is in the file.
-    pub(super) fn cover(&self, file: &Connection, number: u64) -> rusqlite::Result<()> {
-        if number.saturating_add(RAISED_BEFORE) <= self.known.get() {
+    pub(super) fn cover(&self, file: &Connection, fence: u64) -> rusqlite::Result<()> {
+        if fence.saturating_add(RAISED_BEFORE) <= self.known.get() {
             return Ok(());
         }
-        let wanted = signed(number.saturating_add(LEAD));
+        let wanted = signed(fence.saturating_add(LEAD));
         let mut raise = file.prepare_cached(RAISE_MARK)?;
         let mark = raise.query_row([wanted], |row| row.get::<_, i64>(0))?;
         self.known.set(mark.cast_unsigned());

@@ -13,7 +13,7 @@ use super::connect::OpenFile;
 use super::error::{Trouble, busy};
 use super::forget::{PAUSE, forget_at};
 use crate::Error;
-use crate::admin::examine::{Examination, Untold, try_out};
+use crate::admin::examine::{Examination, Unnotified, try_out};
 use crate::node::{Failure, FailureKind, Node, NodeContext};
 use crate::runtime::BoxFuture;
 
@@ -32,8 +32,8 @@ const FILE_SYSTEMS: [(i64, &str); 9] = [
 const OVERLAY: i64 = 0x794c_7630;
 const FUSE: i64 = 0x6573_5546;
 
-const UNTOLD: Untold = Untold::Wrong(
-    "let this user make and write files in the directory of the file: word goes by way of them",
+const UNNOTIFIED: Unnotified = Unnotified::Wrong(
+    "let this user make and write files in the directory of the file: grant messages go by way of them",
 );
 
 /// Looks a file over. It is created if it is not there, as it would be by the first lock.
@@ -56,7 +56,7 @@ pub(in crate::node) fn examine(
         }
         let opened =
             SqliteNode::new(index, &url, &context).map(|node| Arc::new(node) as Arc<dyn Node>);
-        let tried = try_out(&mut examination, opened, &context, &name, UNTOLD).await;
+        let tried = try_out(&mut examination, opened, &context, &name, UNNOTIFIED).await;
         // If it cannot be forgotten, it goes by itself.
         let _ = forget_at(&address, &context, tried.as_slice()).await;
         examination

@@ -33,7 +33,7 @@ pub(super) struct Executor {
     /// `None` while the file is not open.
     open: Mutex<Option<Open>>,
     /// A message may have come while another thread served calls, which has to look when it is done.
-    word_came: AtomicBool,
+    message_came: AtomicBool,
     listener: Mutex<Option<(usize, Weak<dyn Inbox>)>>,
     runtime: Arc<dyn Runtime>,
     client: ClientId,
@@ -61,7 +61,7 @@ impl Executor {
     pub(super) fn new(runtime: &Arc<dyn Runtime>, client: ClientId) -> Arc<Self> {
         let executor = Arc::new(Self {
             open: Mutex::new(None),
-            word_came: AtomicBool::new(false),
+            message_came: AtomicBool::new(false),
             listener: Mutex::new(None),
             runtime: Arc::clone(runtime),
             client,
@@ -177,7 +177,7 @@ impl Executor {
             self.report(grants);
             answers
         });
-        if self.word_came.load(Ordering::SeqCst) {
+        if self.message_came.load(Ordering::SeqCst) {
             self.look();
         }
         answers
@@ -186,10 +186,10 @@ impl Executor {
     /// Something has arrived for this client: looks into the file whose turn it is.
     fn look(self: &Arc<Self>) {
         // The thread that serves calls sees this when it is done, if it did not before.
-        self.word_came.store(true, Ordering::SeqCst);
-        while self.word_came.load(Ordering::SeqCst) {
+        self.message_came.store(true, Ordering::SeqCst);
+        while self.message_came.load(Ordering::SeqCst) {
             let Ok(mut open) = self.open.try_lock() else { return };
-            self.word_came.store(false, Ordering::SeqCst);
+            self.message_came.store(false, Ordering::SeqCst);
             let Some(executor) = open.as_mut() else { return };
             let grants = executor.look(self);
             // It is opened again with the next call.
@@ -266,8 +266,9 @@ impl Open {
             mark: &file.mark,
         };
         look(grant_socket.as_ref(), tickets, &verbs, &mut outcome.grants)?;
-        let told = &mut |verbs: &mut Verbs<'_>| can_be_told(grant_socket, file, executor, verbs);
-        let mut queue = Queue { tickets, told, messages };
+        let will_notify =
+            &mut |verbs: &mut Verbs<'_>| can_be_notified(grant_socket, file, executor, verbs);
+        let mut queue = Queue { tickets, will_notify, messages };
         for (name, token) in unheard.drain(..) {
             queue.take_back(&mut verbs, &name, &token)?;
         }
@@ -349,7 +350,7 @@ fn look(
 }
 
 /// Makes sure that others can call this client, as they will have to.
-fn can_be_told(
+fn can_be_notified(
     grant_socket: &mut Option<GrantSocket>,
     file: &OpenFile,
     executor: &Arc<Executor>,
@@ -482,13 +483,13 @@ mod tests {
     }
 
     fn call(executor: &Executor, token: Token, waiter: Option<u64>) -> Call {
-        let (secret, number) = (Secret::random(&*executor.runtime), TicketNumber::New(1));
+        let (secret, ticket_no) = (Secret::random(&*executor.runtime), TicketNumber::New(1));
         let sent = executor.runtime.now();
         let ticket = waiter.map(|waiter| Ticket {
             client: executor.client,
             waiter,
             secret,
-            number,
+            ticket_no,
             sent,
             keep: Duration::MAX,
         });
@@ -497,7 +498,7 @@ mod tests {
 
     /// It was there when the record became its own, and not any more when it was to be notified.
     #[tokio::test]
-    async fn whoever_dies_before_the_word_comes_does_not_keep_the_lock() {
+    async fn a_waiter_that_dies_before_the_message_comes_does_not_keep_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", directory.path().join("locks.db").display());
         let executors = [executor(&url), executor(&url), executor(&url)];
@@ -530,7 +531,7 @@ mod tests {
 
     /// A thread that served calls when the message came has not seen it.
     #[tokio::test]
-    async fn word_that_comes_while_the_desk_is_taken_is_looked_at_after_that() {
+    async fn a_message_that_comes_while_the_executor_is_busy_is_looked_at_after_that() {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", directory.path().join("locks.db").display());
         let ((here, _), (there, _deaf)) = (executor(&url), executor(&url));
@@ -540,9 +541,9 @@ mod tests {
         let taken = locked(&there.open);
         here.serve([&call(&here, tokens[0], None)]).unwrap();
         there.look();
-        assert!(there.word_came.load(Ordering::SeqCst));
+        assert!(there.message_came.load(Ordering::SeqCst));
         assert!(there.serve_with(taken, []).is_ok());
-        assert!(!there.word_came.load(Ordering::SeqCst));
+        assert!(!there.message_came.load(Ordering::SeqCst));
         assert!(locked(&there.open).as_ref().unwrap().tickets.is_empty(), "it is told");
     }
 }

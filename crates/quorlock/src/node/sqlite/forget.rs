@@ -69,10 +69,9 @@ fn forget_all(address: &Address, context: &NodeContext, names: &[Name]) -> Resul
     let mut kept = 0;
     for name in names {
         let mut forget = all.prepare_cached(FORGET)?;
-        let number =
-            forget.query_row(params![name.as_bytes(), now], |row| row.get(0)).optional()?;
-        if let Some(number) = number {
-            boot::raise_floor(&all, number)?;
+        let fence = forget.query_row(params![name.as_bytes(), now], |row| row.get(0)).optional()?;
+        if let Some(fence) = fence {
+            boot::raise_floor(&all, fence)?;
         }
         kept += i64::from(all.prepare_cached(KEPT)?.exists([name.as_bytes()])?);
     }

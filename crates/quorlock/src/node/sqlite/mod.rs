@@ -130,7 +130,7 @@ pub(super) const KIND: Kind = Kind {
     },
     forget: forget::forget,
     // Its fences are not compared with the time of day.
-    forget_number: |index, url, _, _| {
+    forget_fence: |index, url, _, _| {
         let label = label(index, url)?;
         Ok(Box::pin(async { (label, Ok(0)) }))
     },

@@ -69,7 +69,7 @@ pub(super) struct GrantMessage {
 pub(super) struct Queue<'a> {
     pub(super) tickets: &'a mut Tickets,
     /// Whether grant messages to this client will come. It is found out when it is needed.
-    pub(super) told: &'a mut dyn FnMut(&mut Verbs<'_>) -> bool,
+    pub(super) will_notify: &'a mut dyn FnMut(&mut Verbs<'_>) -> bool,
     pub(super) messages: &'a mut Vec<GrantMessage>,
 }
 
@@ -85,7 +85,7 @@ pub(super) enum Turn {
 }
 
 struct Place {
-    number: i64,
+    ticket_no: i64,
     token: Vec<u8>,
     client: ClientId,
     waiter: u64,
@@ -97,7 +97,7 @@ struct Place {
 impl Place {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
-            number: row.get(0)?,
+            ticket_no: row.get(0)?,
             token: row.get(1)?,
             client: ClientId(row.get::<_, i64>(2)?.cast_unsigned()),
             waiter: row.get::<_, i64>(3)?.cast_unsigned(),
@@ -132,9 +132,9 @@ impl Queue<'_> {
         let yielding = yielding && !(ours && verbs.is_shared(name, &text)?);
         // A client with no other before it needs no place.
         let alone = record.is_none() && (ours && !yielding || !anybody(verbs, name)?);
-        let mut number = 0;
+        let mut ticket_no = 0;
         if !alone {
-            number = self.join(verbs, request)?;
+            ticket_no = self.join(verbs, request)?;
             let (name, sent, secret) = (request.name.clone(), ticket.sent, ticket.secret);
             let standing = Standing { name, token: *token, sent, secret };
             self.tickets.0.insert(ticket.waiter, standing);
@@ -143,7 +143,7 @@ impl Queue<'_> {
         if record.is_none()
             && (alone || self.pass_on(verbs, name, Some(token), least)? != Turn::Another)
         {
-            let number = if ours {
+            let fence = if ours {
                 let kept = verbs.keep(name, &text, None, until)?;
                 match proposal.map(Proposal::last).filter(|last| kept < Some(*last)) {
                     Some(last) => verbs.raise(name, &text, last)?,
@@ -154,13 +154,13 @@ impl Queue<'_> {
             };
             self.tickets.0.remove(&ticket.waiter);
             // Nobody else has it: that was seen above.
-            return match number {
+            return match fence {
                 None if !ours => verbs.refusal(request, proposal),
-                number => Ok(granted(number)),
+                fence => Ok(granted(fence)),
             };
         }
-        let told = ticket.client == verbs.me && (self.told)(verbs);
-        Ok(Answer::Queued(Box::new(Queued { ticket_no: number, record, will_notify: told })))
+        let will_notify = ticket.client == verbs.me && (self.will_notify)(verbs);
+        Ok(Answer::Queued(Box::new(Queued { ticket_no, record, will_notify })))
     }
 
     /// Takes or keeps a place, and returns its ticket number.
@@ -168,8 +168,8 @@ impl Queue<'_> {
         let Verb::Wait { token, ttl, ticket, proposal, .. } = request.verb else { return Ok(0) };
         let (name, text) = (request.name.as_bytes(), token.text());
         let mine = self.leave(verbs, name, &text)?;
-        let number = match (ticket.number, mine) {
-            (TicketNumber::Agreed(number), _) => signed(number),
+        let ticket_no = match (ticket.ticket_no, mine) {
+            (TicketNumber::Agreed(ticket_no), _) => signed(ticket_no),
             (TicketNumber::New(_), Some(mine)) => mine,
             (TicketNumber::New(least), None) => {
                 let mut last = verbs.connection.prepare_cached(LAST)?;
@@ -181,9 +181,9 @@ impl Queue<'_> {
         let (client, waiter) = (ticket.client.0.cast_signed(), ticket.waiter.cast_signed());
         let sent = nanos(request.sent);
         let (least, block) = proposal.map_or((0, 0), |wanted| (signed(wanted.least), wanted.block));
-        let values = params![name, number, &*text, client, waiter, ttl, sent, least, block];
+        let values = params![name, ticket_no, &*text, client, waiter, ttl, sent, least, block];
         verbs.execute(JOIN, values)?;
-        Ok(number.cast_unsigned())
+        Ok(ticket_no.cast_unsigned())
     }
 
     /// Gives up a place, and returns the ticket number it had.
@@ -198,11 +198,11 @@ impl Queue<'_> {
             let client = ClientId(row.get::<_, i64>(1)?.cast_unsigned());
             Ok((row.get(0)?, client, row.get::<_, i64>(2)?.cast_unsigned()))
         });
-        let Some((number, client, waiter)) = left.optional()? else { return Ok(None) };
+        let Some((ticket_no, client, waiter)) = left.optional()? else { return Ok(None) };
         if client == verbs.me {
             self.tickets.0.remove(&waiter);
         }
-        Ok(Some(number))
+        Ok(Some(ticket_no))
     }
 
     /// Passes a record on whose new holder went before it could be notified.
@@ -239,7 +239,7 @@ impl Queue<'_> {
                 tracing::warn!("waiters cannot be told of a lock that is free: {error}");
                 return Ok(Turn::Nobody);
             }
-            verbs.execute(REMOVE, params![name, place.number, place.token])?;
+            verbs.execute(REMOVE, params![name, place.ticket_no, place.token])?;
             if is_me {
                 return Ok(Turn::Mine);
             }
@@ -280,10 +280,10 @@ impl Tickets {
         let name = name.as_bytes();
         let record = verbs.record(name)?.filter(|record| record.token == Some(token));
         if let Some(record) = record {
-            let number = record.fence.unwrap_or(0);
+            let fence = record.fence.unwrap_or(0);
             self.0.remove(&waiter);
             let others = anybody(verbs, name)?;
-            return Ok(Some(Grant { waiter, secret, sent, others, fence: number }));
+            return Ok(Some(Grant { waiter, secret, sent, others, fence }));
         }
         // It may be over already. Otherwise it was a false alarm.
         let mut is_there = verbs.connection.prepare_cached(IS_THERE)?;

@@ -18,7 +18,7 @@ const RECORDS: usize = 2 * GRANTS;
 const TICKETS: usize = 32;
 /// A record that has ended stays for its fence. Fences follow the clock: after so long any new one
 /// is higher, and if the clock was moved, the floor sees to it.
-const NUMBERS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+const FENCES_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 const SOME_RECORDS: &str = "
     SELECT name, expires_ns, number FROM lock WHERE name > ?1 ORDER BY name LIMIT ?2";
@@ -69,11 +69,11 @@ impl Sweeper {
             // Round the end, and on from the beginning.
             rows.extend(some(b"", RECORDS - rows.len())?);
         }
-        let long_ago = nanos(verbs.now.before(NUMBERS_KEPT));
+        let long_ago = nanos(verbs.now.before(FENCES_KEPT));
         let mut highest = 0;
-        for (name, _, number) in rows.iter().filter(|(_, end, _)| *end <= long_ago) {
+        for (name, _, fence) in rows.iter().filter(|(_, end, _)| *end <= long_ago) {
             verbs.execute(REMOVE_RECORD, [name])?;
-            highest = highest.max(*number);
+            highest = highest.max(*fence);
         }
         if highest > 0 {
             boot::raise_floor(verbs.connection, highest)?;
@@ -95,9 +95,9 @@ impl Sweeper {
         };
         let rows = some.query_map(params![self.tickets_from, count(TICKETS)], row)?;
         let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-        for (name, number, token, client) in &rows {
+        for (name, ticket_no, token, client) in &rows {
             if matches!(verbs.sockets.call(*client), Ok(None)) {
-                verbs.execute(REMOVE_TICKET, params![name, number, token])?;
+                verbs.execute(REMOVE_TICKET, params![name, ticket_no, token])?;
             }
         }
         let last = rows.into_iter().nth(TICKETS - 1);

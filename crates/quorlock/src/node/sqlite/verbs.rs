@@ -40,7 +40,7 @@ const ACQUIRE: &str = "
     RETURNING number";
 
 /// The same without fences.
-const ACQUIRE_UNNUMBERED: &str = "
+const ACQUIRE_WITHOUT_FENCE: &str = "
     INSERT INTO lock(name, token, expires_ns, number) VALUES (?1, ?2, ?3, 0)
     ON CONFLICT(name) DO UPDATE SET
         token = excluded.token, expires_ns = excluded.expires_ns, participants = x''
@@ -66,7 +66,7 @@ const CONFIRM: &str = "
     WHERE name = ?1 AND token = ?2 AND expires_ns > ?4
     RETURNING number";
 
-const NUMBER: &str = "SELECT number FROM lock WHERE name = ?1";
+const LAST_FENCE: &str = "SELECT number FROM lock WHERE name = ?1";
 
 const RELEASE: &str = "
     UPDATE lock SET token = x'', expires_ns = ?3, participants = x''
@@ -115,15 +115,15 @@ impl Verbs<'_> {
             Verb::Acquire { token, ttl, proposal } => {
                 let end = self.now.after(ttl);
                 return Ok(match self.acquire(name, &token.text(), end, proposal)? {
-                    Some(number) => Answer::Granted { fence: number },
+                    Some(fence) => Answer::Granted { fence },
                     None => self.refusal(request, proposal)?,
                 });
             }
-            Verb::Confirm { fence: number, .. } if number >= FENCES_END => {
-                return Ok(Answer::Failed(Failure::fence(number, request.wall_us)));
+            Verb::Confirm { fence, .. } if fence >= FENCES_END => {
+                return Ok(Answer::Failed(Failure::fence(fence, request.wall_us)));
             }
-            Verb::Confirm { token, fence: number } => {
-                return Ok(granted(self.raise(name, &token.text(), number)?));
+            Verb::Confirm { token, fence } => {
+                return Ok(granted(self.raise(name, &token.text(), fence)?));
             }
             // It does not forget while the machine runs, so there is nothing to heal. And it is the only
             // node of its locks: who has no record there has lost the lock.
@@ -132,7 +132,7 @@ impl Verbs<'_> {
                 return Ok(granted(self.keep(name, &text, participant, end)?));
             }
             Verb::Release { token, next, participant, .. } => {
-                return self.give_back(name, &token.text(), participant, next, queue);
+                return self.release_share(name, &token.text(), participant, next, queue);
             }
             Verb::Wait { .. } => return queue.wait(self, request),
             Verb::Inspect => {
@@ -161,7 +161,7 @@ impl Verbs<'_> {
             Verb::ForceRelease { holder } => match self.token(name)? {
                 Some(token) if Holder::of(&token) == holder => {
                     notes::remove(self.connection, name)?;
-                    self.let_go(RELEASE, name, &token, 0, queue)?
+                    self.release_record(RELEASE, name, &token, 0, queue)?
                 }
                 _ => false,
             },
@@ -183,8 +183,8 @@ impl Verbs<'_> {
             return Ok(Answer::Refused);
         }
         let wanted = proposal.map_or(0, Proposal::last);
-        let number = self.number(NUMBER, [name])?.unwrap_or(0).max(wanted);
-        Ok(Answer::Failed(Failure::fence(number, request.wall_us)))
+        let fence = self.fence(LAST_FENCE, [name])?.unwrap_or(0).max(wanted);
+        Ok(Answer::Failed(Failure::fence(fence, request.wall_us)))
     }
 
     /// Stores a record unless a live one is there, or there is no fence for it. Returns the last fence of
@@ -203,9 +203,9 @@ impl Verbs<'_> {
                 let more = i64::from(block.saturating_sub(1));
                 let most = signed(FENCES_END);
                 let values = params![name, token, end, signed(least), more, now, most];
-                self.number(ACQUIRE, values)
+                self.fence(ACQUIRE, values)
             }
-            None => self.number(ACQUIRE_UNNUMBERED, params![name, token, end, now]),
+            None => self.fence(ACQUIRE_WITHOUT_FENCE, params![name, token, end, now]),
         }
     }
 
@@ -219,7 +219,7 @@ impl Verbs<'_> {
         end: Moment,
     ) -> rusqlite::Result<Option<u64>> {
         if who.is_none() {
-            let kept = self.number(EXTEND, params![name, token, nanos(end), self.now()])?;
+            let kept = self.fence(EXTEND, params![name, token, nanos(end), self.now()])?;
             if kept.is_some() {
                 return Ok(kept);
             }
@@ -257,7 +257,7 @@ impl Verbs<'_> {
         end: Moment,
         all: &Participants,
     ) -> rusqlite::Result<Option<u64>> {
-        self.number(SHARE, params![name, token, nanos(end), all.bytes()])
+        self.fence(SHARE, params![name, token, nanos(end), all.bytes()])
     }
 
     /// Has the fences of a holder go so far at least.
@@ -267,18 +267,18 @@ impl Verbs<'_> {
         token: &[u8],
         least: u64,
     ) -> rusqlite::Result<Option<u64>> {
-        self.number(CONFIRM, params![name, token, signed(least), self.now()])
+        self.fence(CONFIRM, params![name, token, signed(least), self.now()])
     }
 
     /// The fence of the one row that was changed, if one was.
-    fn number(&self, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<Option<u64>> {
+    fn fence(&self, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<Option<u64>> {
         let mut statement = self.connection.prepare_cached(sql)?;
-        let number = statement.query_row(values, |row| row.get::<_, i64>(0)).optional()?;
-        let number = number.map(|number| u64::try_from(number).unwrap_or(0));
-        if let Some(number) = number {
-            self.mark.cover(self.connection, number)?;
+        let fence = statement.query_row(values, |row| row.get::<_, i64>(0)).optional()?;
+        let fence = fence.map(|fence| u64::try_from(fence).unwrap_or(0));
+        if let Some(fence) = fence {
+            self.mark.cover(self.connection, fence)?;
         }
-        Ok(number)
+        Ok(fence)
     }
 
     /// Ends a live record if it is of that token, even if others take part in it. Returns whether it was.
@@ -297,8 +297,8 @@ impl Verbs<'_> {
         let record = inspect.query_row(params![name, self.now()], |row| {
             let token = row.get_ref(0)?.as_blob()?;
             let end = moment(row.get(1)?);
-            let number = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
-            Ok(Record::new(token, Some(end.since(self.now))).with_fence(number))
+            let fence = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
+            Ok(Record::new(token, Some(end.since(self.now))).with_fence(fence))
         });
         record.optional()
     }
@@ -315,8 +315,8 @@ impl Verbs<'_> {
         nanos(self.now)
     }
 
-    /// One of those who hold a record with that token lets go of it. The last one frees it.
-    fn give_back(
+    /// One of those who hold a record with that token releases it. The last one frees it.
+    fn release_share(
         &mut self,
         name: &[u8],
         token: &[u8],
@@ -325,7 +325,7 @@ impl Verbs<'_> {
         queue: &mut Queue<'_>,
     ) -> rusqlite::Result<Answer> {
         // Most of the time nobody takes part.
-        if who.is_none() && self.let_go(RELEASE_UNSHARED, name, token, next, queue)? {
+        if who.is_none() && self.release_record(RELEASE_UNSHARED, name, token, next, queue)? {
             return Ok(Answer::Done);
         }
         let Some((mut all, _)) = self.participants(name, token)? else {
@@ -338,7 +338,7 @@ impl Verbs<'_> {
                 Answer::LeftToOthers
             }
             Left::Nobody => {
-                self.let_go(RELEASE, name, token, next, queue)?;
+                self.release_record(RELEASE, name, token, next, queue)?;
                 Answer::Done
             }
         })
@@ -346,7 +346,7 @@ impl Verbs<'_> {
 
     /// Removes a live record, by this statement, and a place in the queue if they are of that token, and
     /// passes the record on, with the fence `next` at least. Returns whether there was one.
-    fn let_go(
+    fn release_record(
         &mut self,
         release: &str,
         name: &[u8],
@@ -395,8 +395,8 @@ pub(super) fn moment(nanos: i64) -> Moment {
 }
 
 /// The answer to a client that has a fence now, or has nothing.
-pub(super) fn granted(number: Option<u64>) -> Answer {
-    number.map_or(Answer::Refused, |number| Answer::Granted { fence: number })
+pub(super) fn granted(fence: Option<u64>) -> Answer {
+    fence.map_or(Answer::Refused, |fence| Answer::Granted { fence })
 }
 
 #[cfg(test)]
@@ -426,9 +426,9 @@ pub(super) mod tests {
 
     #[test]
     fn no_verb_reads_more_than_it_needs() {
-        let acquire = [ACQUIRE, ACQUIRE_UNNUMBERED];
+        let acquire = [ACQUIRE, ACQUIRE_WITHOUT_FENCE];
         read_no_more_than_they_need(&[boot::SCHEMA, SCHEMA].concat(), &acquire);
-        read_no_more_than_they_need(SCHEMA, &[EXTEND, CONFIRM, NUMBER, RELEASE, INSPECT, LIST]);
+        read_no_more_than_they_need(SCHEMA, &[EXTEND, CONFIRM, LAST_FENCE, RELEASE, INSPECT, LIST]);
         read_no_more_than_they_need(SCHEMA, &[RELEASE_UNSHARED, SHARE, PARTICIPANTS]);
     }
 }

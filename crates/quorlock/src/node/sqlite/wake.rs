@@ -76,7 +76,7 @@ impl SocketDir {
         self.directory = None;
         match open(&self.path).and_then(|new| connect(self.directory.insert(new), client)) {
             Ok(peer) => Ok(Some(peer)),
-            Err(error) if is_of_him(error.kind()) => Ok(None),
+            Err(error) if is_of_receiver(error.kind()) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -111,10 +111,10 @@ impl GrantSocket {
     /// The ids of waiters that a message has come for, until there is none left.
     pub(super) fn messages(&self) -> impl Iterator<Item = u64> {
         std::iter::from_fn(|| {
-            let mut number = [0; 8];
+            let mut bytes = [0; 8];
             loop {
-                match self.socket.recv(&mut number) {
-                    Ok(_) => return Some(u64::from_le_bytes(number)),
+                match self.socket.recv(&mut bytes) {
+                    Ok(_) => return Some(u64::from_le_bytes(bytes)),
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(_) => return None,
                 }
@@ -210,7 +210,7 @@ impl Gate {
 }
 
 /// Whether it is about the client that was called, and not about the caller.
-fn is_of_him(kind: ErrorKind) -> bool {
+fn is_of_receiver(kind: ErrorKind) -> bool {
     use ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
     matches!(kind, ConnectionRefused | NotFound | PermissionDenied)
 }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn word_reaches_whoever_it_is_for_and_nobody_else() {
+    fn a_message_reaches_the_client_it_is_for_and_nobody_else() {
         let (_directory, file) = place();
         let (mut here, mut there) = (SocketDir::beside(&file), SocketDir::beside(&file));
         let grant_sockets = [grant_socket(&mut here, 1, &file), grant_socket(&mut here, 2, &file)];
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_gone_cannot_be_called() {
+    fn a_client_that_is_gone_cannot_be_called() {
         let (_directory, file) = place();
         let mut sockets = SocketDir::beside(&file);
         assert!(sockets.call(ClientId(1)).unwrap().is_none(), "there is not even a directory");
@@ -345,10 +345,10 @@ mod tests {
         let (_directory, file) = place();
         let mut sockets = SocketDir::beside(&file);
         let _living: Vec<_> =
-            (0..100).map(|number| grant_socket(&mut sockets, number << 56, &file)).collect();
+            (0..100).map(|id| grant_socket(&mut sockets, id << 56, &file)).collect();
         let directory = open(&sockets.path).unwrap();
-        for number in 1_000..1_200 {
-            drop(UnixDatagram::bind(path(&directory, &ClientId(number).to_string())).unwrap());
+        for id in 1_000..1_200 {
+            drop(UnixDatagram::bind(path(&directory, &ClientId(id).to_string())).unwrap());
         }
         let count = || fs::read_dir(&sockets.path).unwrap().count();
         let mut random = 1_u64;

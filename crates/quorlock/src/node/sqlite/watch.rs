@@ -165,7 +165,7 @@ mod tests {
     use crate::settings::Settings;
     use crate::token::Token;
 
-    /// Tells what it hears, with the number of the node to tell calls apart.
+    /// Tells what it hears, with the index of the node to tell calls apart.
     struct Listener {
         name: Name,
         token: Token,
@@ -225,7 +225,7 @@ mod tests {
             Self { watch, worker, queue, hear, heard }
         }
 
-        fn submit(&self, number: usize, owed: bool) {
+        fn submit(&self, node_index: usize, owed: bool) {
             let runtime = TokioRuntime::current();
             let round = Arc::new(Listener {
                 name: Name::new("a").unwrap(),
@@ -234,7 +234,7 @@ mod tests {
                 owed,
                 heard: self.hear.clone(),
             });
-            self.watch.submit(Call::new(round, number), &self.worker);
+            self.watch.submit(Call::new(round, node_index), &self.worker);
         }
     }
 

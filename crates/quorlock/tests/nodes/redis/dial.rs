@@ -128,13 +128,13 @@ async fn locks_lie_in_the_database_of_the_url() {
     let server = RedisServer::start();
     let url = format!("{}/3", server.url());
     let locker = patient().nodes([&url]).connect().await.expect("a locker");
-    let guard = locker.try_lock("numbered").await.expect("free");
-    assert_eq!(info(&server, "keyspace", "db3", "keys"), 2, "the record and its number");
-    assert!(!exists(&server, "numbered"), "it is in database 0");
-    let status = locker.inspect("numbered").await.expect("a status");
+    let guard = locker.try_lock("fenced").await.expect("free");
+    assert_eq!(info(&server, "keyspace", "db3", "keys"), 2, "the record and its fence");
+    assert!(!exists(&server, "fenced"), "it is in database 0");
+    let status = locker.inspect("fenced").await.expect("a status");
     assert_eq!(status.nodes[0].node, url);
     guard.release().await.expect("released");
-    assert_eq!(info(&server, "keyspace", "db3", "keys"), 1, "the number stays");
+    assert_eq!(info(&server, "keyspace", "db3", "keys"), 1, "the fence stays");
     assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "nothing is in database 0");
 }
 

@@ -22,9 +22,9 @@ async fn a_shared_lock_leaves_the_records_of_others_alone() {
         let [shared, second, third] =
             ["shared", "second", "third"].map(|name| owner(format!("{name} {dialect:?}")));
         for holder in [&shared, &second, &third] {
-            holder.acquire(node, LONG).number().await;
+            holder.acquire(node, LONG).fence().await;
         }
-        shared.take_part(node, participant, LONG).number().await;
+        shared.take_part(node, participant, LONG).fence().await;
         let before = calls(&server, "evalsha");
         // What is under way keeps those that follow in the line.
         let look = shared.inspect(node);
@@ -84,7 +84,7 @@ async fn an_extension_whose_lease_has_ended_is_not_sent() {
     let client = client(&server.url(), Dialect::Redlock).await;
     let node = client.node();
     let other = owner("other");
-    other.acquire(node, LONG).number().await;
+    other.acquire(node, LONG).fence().await;
     for (is_over, expected) in [(true, 0), (false, 1)] {
         for before in [None, Some(())] {
             // What is under way keeps those that follow in the line; and one stands before it in the same script.

@@ -1,4 +1,4 @@
-//! Messages that somebody else sends: whoever may publish on a server can make no waiter enter, and
+//! Messages that somebody else sends: a client that may publish on a server can make no waiter enter, and
 //! disturbs no holder.
 
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use quorlock_testkit::{
 use tokio::task::JoinHandle;
 
 const DIALECTS: [Dialect; 2] = [Dialect::Strict, Dialect::Redlock];
-/// Longer than any test may take: whoever gets a lock did not wait for a record to end.
+/// Longer than any test may take: a client that gets a lock did not wait for a record to end.
 const TTL: Duration = Duration::from_secs(600);
 const NAME: &str = "forged";
 
@@ -51,7 +51,7 @@ fn text(reply: Reply) -> String {
     }
 }
 
-/// Whoever waits for the lock, and whether its holder had let go of it when it entered.
+/// A waiter for the lock, and whether its holder had released it when it entered.
 fn wait(locker: &Locker, released: &Arc<AtomicBool>) -> JoinHandle<(Guard, bool)> {
     let (lock, released) = (locker.lock(NAME).into_future(), Arc::clone(released));
     tokio::spawn(async move {
@@ -122,10 +122,10 @@ fn wall_us() -> u64 {
     u64::try_from(wall.expect("after 1970").as_micros()).expect("before 2555")
 }
 
-/// All that can be guessed of a message is in these: the number of a waiter counts up from one, times and
-/// numbers follow the clock.
+/// All that can be guessed of a message is in these: the id of a waiter counts up from one, times and
+/// fences follow the clock.
 #[test]
-async fn whoever_may_only_publish_makes_nobody_enter() {
+async fn a_user_that_may_only_publish_makes_nobody_enter() {
     for dialect in DIALECTS {
         let scene = Scene::new(dialect).await;
         for serial in 1..4_u64 {
@@ -134,9 +134,9 @@ async fn whoever_may_only_publish_makes_nobody_enter() {
             let mut tickets = secrets.map(|secret| format!("{waiter:016x}{secret}")).to_vec();
             tickets.extend([waiter.to_string(), format!("{waiter:016x}")]);
             for ticket in tickets {
-                for number in [1, wall_us(), wall_us() + 1_000_000] {
+                for fence in [1, wall_us(), wall_us() + 1_000_000] {
                     let sent = TokioRuntime::current().now().as_nanos();
-                    scene.publish(format!("{ticket} {sent} 0 {number}").as_bytes()).await;
+                    scene.publish(format!("{ticket} {sent} 0 {fence}").as_bytes()).await;
                 }
             }
         }
@@ -196,13 +196,13 @@ fn eavesdrop(server: &RedisServer) -> Client<UnixStream> {
 }
 
 /// A server passes the lock on alone, and what it says is repeated to the waiter in the name of all: of that
-/// very server, of the others, and with another number.
+/// very server, of the others, and with another fence.
 #[test]
 async fn a_message_that_was_overheard_counts_for_its_own_server_and_once() {
     for dialect in DIALECTS {
         let scene = Scene::new(dialect).await;
         let mut ear = eavesdrop(&scene.servers[0]);
-        // It forgets the holder, and whoever comes next finds the waiter first in line there.
+        // It forgets the holder, and the next client finds the waiter first in line there.
         assert_eq!(scene.servers[0].command(&["DEL", NAME]), Reply::Int(1));
         let third = locker(&scene.servers, dialect).await;
         let next = tokio::spawn(third.lock(NAME).into_future());
@@ -211,8 +211,8 @@ async fn a_message_that_was_overheard_counts_for_its_own_server_and_once() {
         let Reply::Array(parts) = heard.expect("a message") else { panic!("no message") };
         let message = text(parts.into_iter().next_back().expect("its text"));
         let mut fields: Vec<_> = message.split(' ').map(str::to_owned).collect();
-        let number = fields.last_mut().expect("a number");
-        *number = (number.parse::<u64>().expect("a number") + 1).to_string();
+        let fence = fields.last_mut().expect("a number");
+        *fence = (fence.parse::<u64>().expect("a number") + 1).to_string();
         scene.publish(message.as_bytes()).await;
         scene.publish(fields.join(" ").as_bytes()).await;
         scene.ends_well().await;

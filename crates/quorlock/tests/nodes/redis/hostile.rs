@@ -88,7 +88,7 @@ async fn a_reply_without_end_ends_the_connection() {
     }
 }
 
-/// Messages that are no word of a grant: too long, or of a kind that nobody expects.
+/// Messages that are no grant message: too long, or of a kind that nobody expects.
 fn strange_pushes() -> Vec<Vec<u8>> {
     let message = |length: usize| {
         let text = vec![b'9'; length];
@@ -118,13 +118,13 @@ fn strange_pushes() -> Vec<Vec<u8>> {
 /// Answers every request for a lock, with these bytes before each reply.
 fn granting(before: impl Fn(usize) -> Vec<u8> + Send + Sync + 'static) -> Treat {
     Box::new(move |mut client| {
-        for number in 0.. {
+        for index in 0.. {
             let Some(command) = client.greet() else { return };
             let reply = match command[0].as_slice() {
                 b"SET" => &b"+OK\r\n"[..],
                 _ => b":1\r\n",
             };
-            if client.say(before(number)).and_then(|()| client.say(reply)).is_err() {
+            if client.say(before(index)).and_then(|()| client.say(reply)).is_err() {
                 return;
             }
         }
@@ -137,11 +137,11 @@ async fn strange_messages_are_passed_over() {
     let count = pushes.len();
     for server in both(|| {
         let pushes = pushes.clone();
-        granting(move |number| pushes[number % pushes.len()].clone())
+        granting(move |index| pushes[index % pushes.len()].clone())
     }) {
         let locker = endless().nodes([server.url()]).connect().await.expect("it greets");
-        for number in 0..count {
-            let guard = locker.try_lock(format!("{number}")).await.expect("it grants");
+        for index in 0..count {
+            let guard = locker.try_lock(format!("{index}")).await.expect("it grants");
             guard.release().await.expect("it releases");
         }
         assert_eq!(server.connections(), 1);
@@ -266,11 +266,11 @@ fn a_greeting_without_end_has_a_time_limit() {
 /// Answers every step of a list so: where to go on, by how many there were before, and names.
 fn listing(step: impl Fn(usize) -> (u64, Vec<String>) + Send + Sync + 'static) -> HostileServer {
     HostileServer::start(move |mut client| {
-        for number in 0.. {
+        for index in 0.. {
             if client.greet().is_none() {
                 return;
             }
-            let (cursor, names) = step(number);
+            let (cursor, names) = step(index);
             let mut reply = format!("*{}\r\n", names.len() + 1);
             for part in [cursor.to_string()].iter().chain(&names) {
                 reply.push_str(&format!("${}\r\n{part}\r\n", part.len()));
@@ -291,7 +291,7 @@ async fn list_error(server: &HostileServer) -> String {
 #[test]
 async fn a_list_that_goes_in_circles_ends() {
     for length in [1, 2, 7, 100] {
-        let server = listing(move |number| (1 + number as u64 % length, Vec::new()));
+        let server = listing(move |index| (1 + index as u64 % length, Vec::new()));
         let error = list_error(&server).await;
         assert!(error.contains("does not end"), "{length}: {error}");
     }
@@ -299,8 +299,8 @@ async fn a_list_that_goes_in_circles_ends() {
 
 #[test]
 async fn a_list_that_names_ever_more_locks_ends() {
-    let server = listing(|number| {
-        (1 + number as u64, (0..4_000).map(|name| format!("{number}/{name}")).collect())
+    let server = listing(|index| {
+        (1 + index as u64, (0..4_000).map(|name| format!("{index}/{name}")).collect())
     });
     let error = list_error(&server).await;
     assert!(error.contains("does not end"), "{error}");
@@ -400,7 +400,7 @@ async fn what_a_server_says_of_itself_is_escaped_and_cut() {
     node.findings.iter().for_each(|finding| is_harmless(&finding.text));
     let locker = endless().nodes([server.url()]).connect().await.expect("it greets");
     drop(locker);
-    assert!(logs.warns_of("maxmemory-policy") && logs.warns_of("word of grants"));
+    assert!(logs.warns_of("maxmemory-policy") && logs.warns_of("grant messages"));
     logs.lines().iter().for_each(|line| is_harmless(line));
 }
 
@@ -445,13 +445,13 @@ fn replies_between_messages_match_their_calls() {
         let locker = endless().nodes([server.url()]).connect().await.expect("it greets");
         // All at once, so that their replies lie side by side.
         let mut tries = JoinSet::new();
-        for number in 0..6 {
+        for index in 0..6 {
             let locker = locker.clone();
-            let name = format!("{number}/{}", if number % 2 == 0 { "free" } else { "taken" });
-            tries.spawn(async move { (number, locker.try_lock(name).await) });
+            let name = format!("{index}/{}", if index % 2 == 0 { "free" } else { "taken" });
+            tries.spawn(async move { (index, locker.try_lock(name).await) });
         }
-        for (number, got) in tries.join_all().await {
-            assert_eq!(got.is_ok(), number % 2 == 0, "{number}: {got:?}");
+        for (index, got) in tries.join_all().await {
+            assert_eq!(got.is_ok(), index % 2 == 0, "{index}: {got:?}");
         }
         assert_eq!(server.connections(), 1);
     });

@@ -98,13 +98,13 @@ async fn a_waiter_whose_connections_break_gets_the_lock_all_the_same() {
 }
 
 #[test]
-async fn a_word_that_is_lost_on_the_way_is_asked_for_again() {
+async fn a_grant_message_that_is_lost_on_the_way_is_asked_for_again() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(server.addr());
     let (holder, other) = (locker([server.url()]).await, locker([proxy.url()]).await);
-    let guard = holder.lock("lost word").await.expect("free");
-    let waiter = tokio::spawn(other.lock("lost word").into_future());
-    eventually_async("queued", async || tickets(&server, "lost word") == 1).await;
+    let guard = holder.lock("lost message").await.expect("free");
+    let waiter = tokio::spawn(other.lock("lost message").into_future());
+    eventually_async("queued", async || tickets(&server, "lost message") == 1).await;
     proxy.lose_replies(true);
     guard.release().await.expect("passed on");
     eventually_async("lost", async || proxy.lost() > 0).await;
@@ -158,7 +158,7 @@ async fn the_release_of_another_library_is_found_out() {
         eventually_async("queued", async || tickets(server, "foreign") == 1).await;
     }
     for server in &servers {
-        // As their unlock script does: no word to anybody.
+        // As their unlock script does: no message to anybody.
         assert_eq!(server.command(&["DEL", "foreign"]), Reply::Int(1));
     }
     waiter.await.expect("no panic").expect("found out").release().await.expect("released");
@@ -197,14 +197,14 @@ async fn ten_thousand_waits_leave_nothing_behind() {
     const NAMES: usize = 10_000;
     let server = RedisServer::start();
     let (holder, other) = (locker([server.url()]).await, locker([server.url()]).await);
-    let name = |number: usize| format!("crowd/{number}");
+    let name = |index: usize| format!("crowd/{index}");
     let mut guards = Vec::new();
-    for number in 0..NAMES {
-        guards.push(holder.lock(name(number)).await.expect("free"));
+    for index in 0..NAMES {
+        guards.push(holder.lock(name(index)).await.expect("free"));
     }
     let waiters: Vec<_> =
-        (0..NAMES).map(|number| tokio::spawn(other.lock(name(number)).into_future())).collect();
-    // The record, the number, the queue and the waiters of each.
+        (0..NAMES).map(|index| tokio::spawn(other.lock(name(index)).into_future())).collect();
+    // The record, the fence, the queue and the waiters of each.
     let all = Reply::Int(i64::try_from(4 * NAMES).expect("small"));
     eventually_async("all queue", async || server.command(&["DBSIZE"]) == all).await;
     // One half goes away, the other half gets what it wants.
@@ -212,10 +212,10 @@ async fn ten_thousand_waits_leave_nothing_behind() {
         waiter.abort();
     }
     drop(guards);
-    for (number, waiter) in waiters.into_iter().enumerate() {
+    for (index, waiter) in waiters.into_iter().enumerate() {
         match waiter.await {
             Ok(guard) => drop(guard.expect("passed on")),
-            Err(aborted) => assert!(aborted.is_cancelled() && number >= NAMES / 2),
+            Err(aborted) => assert!(aborted.is_cancelled() && index >= NAMES / 2),
         }
     }
     eventually_async("nothing is left", async || is_empty(&server)).await;

@@ -16,7 +16,7 @@ fn channels(server: &RedisServer) -> Vec<String> {
     channels.into_iter().map(text).collect()
 }
 
-/// Whoever may publish sends a holder a message of that many bytes; its connection stays.
+/// A client that may publish sends a holder a message of that many bytes; its connection stays.
 async fn a_holder_stays_connected(server: &RedisServer, url: &str, bytes: usize) {
     for dialect in DIALECTS {
         let builder = patient().redis(options().dialect(dialect).trust_new_nodes(true));

@@ -57,7 +57,7 @@ async fn works(locker: &Locker, server: &RedisServer) {
     assert!(!is_held(server, "works"));
 }
 
-/// What stands in the way of the node with that number, if anything does.
+/// What stands in the way of the node with that index, if anything does.
 async fn trouble(locker: &Locker, node: usize) -> Option<String> {
     let status = locker.inspect("looked").await.expect("a status");
     status.nodes[node].record.as_ref().err().map(ToString::to_string)
@@ -66,7 +66,7 @@ async fn trouble(locker: &Locker, node: usize) -> Option<String> {
 /// Whether somebody has the lock, be the record of the one dialect or of the other.
 fn is_held(server: &RedisServer, name: &str) -> bool {
     match server.command(&["GET", name]) {
-        // In the strict dialect the number of the last holder stays.
+        // In the strict dialect the fence of the last holder stays.
         Reply::Bulk(Some(record)) => {
             !(record.starts_with(b"quorlock ") && matches!(record.get(25), Some(b'-' | b'=')))
         }

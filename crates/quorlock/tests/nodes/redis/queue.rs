@@ -1,4 +1,4 @@
-//! Queues on real servers: word over the connection of the commands, and what is left behind.
+//! Queues on real servers: grant messages over the connection of the commands, and what is left behind.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use quorlock::node::TicketNumber::{Agreed, New};
 use quorlock::node::{self, Answer, ClientId, FailureKind, Secret};
 use quorlock::runtime::{Moment, Runtime, TokioRuntime};
 use quorlock::{Dialect, Locker, RedisOptions, Settings};
-use quorlock_testkit::conformance::{Client, Waiter, Word, owner};
+use quorlock_testkit::conformance::{Client, GrantMessage, Waiter, owner};
 use quorlock_testkit::{
     DEADLINE, Logs, Proxy, RedisServer, Reply, eventually_async as eventually, test,
 };
@@ -66,7 +66,7 @@ pub(crate) async fn is_passed_on(from: &Client, to: &Client, name: &str) {
     let asked = second.wait(New(1), LONG);
     assert!(asked.queued().await.will_notify);
     assert!(first.release().await);
-    assert_eq!(to.words().await, [second.word_for(&asked)]);
+    assert_eq!(to.grant_messages().await, [second.message_for(&asked)]);
     assert!(second.release().await);
 }
 
@@ -79,7 +79,7 @@ pub(crate) async fn failure(waiter: &Waiter<'_>) -> (FailureKind, String) {
 }
 
 #[test]
-async fn word_comes_over_the_connection_of_the_commands() {
+async fn grant_messages_come_over_the_connection_of_the_commands() {
     let valkey = std::env::var_os("QUORLOCK_TEST_VALKEY");
     let builders = [
         Some(RedisServer::builder()),
@@ -99,14 +99,14 @@ async fn word_comes_over_the_connection_of_the_commands() {
             is_passed_on(&waiter, &waiter, "to oneself").await;
         }
         assert_eq!(connections(&server).len(), 2);
-        // Whoever waited already would have had to ask when they were connected.
+        // A client that waited already would have had to ask when they were connected.
         assert_eq!((holder.interruptions(), waiter.interruptions()), (1, 1));
     }
 }
 
 /// After a hundred days, nanoseconds have more digits than a number in Lua.
 #[test]
-async fn word_repeats_the_time_of_sending_to_its_last_digit() {
+async fn a_grant_message_repeats_the_time_of_sending_to_its_last_digit() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
         let client = client(&server.url(), dialect).await;
@@ -116,7 +116,7 @@ async fn word_repeats_the_time_of_sending_to_its_last_digit() {
         let asked = second.owner().wait_sent_at(sent, client.node(), LONG, second.ticket(New(1)));
         asked.queued().await;
         assert!(first.release().await);
-        assert_eq!(client.words().await, [second.word_for(&asked)]);
+        assert_eq!(client.grant_messages().await, [second.message_for(&asked)]);
         assert_eq!(asked.sent(), sent);
     }
 }
@@ -140,7 +140,7 @@ async fn a_client_that_is_connected_again_is_told_so_and_hears_again() {
 
 /// Its ticket is still there, and so is its old connection, as far as the server knows.
 #[test]
-async fn word_that_got_lost_with_a_connection_is_found_by_asking_again() {
+async fn a_grant_message_that_got_lost_with_a_connection_is_found_by_asking_again() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
         let proxy = Proxy::in_front_of(server.addr());
@@ -148,23 +148,23 @@ async fn word_that_got_lost_with_a_connection_is_found_by_asking_again() {
             (client(&server.url(), dialect).await, client(&proxy.url(), dialect).await);
         let (first, second) = (holder.waiter("lost", 1), client.waiter("lost", 1));
         assert!(first.wait(New(1), LONG).is_done().await);
-        let number = second.wait(New(1), LONG).queued().await.ticket_no;
+        let ticket_no = second.wait(New(1), LONG).queued().await.ticket_no;
         proxy.lose_replies(true);
         assert!(first.release().await);
-        eventually("the word is lost", async || proxy.lost() > 0).await;
+        eventually("the message is lost", async || proxy.lost() > 0).await;
         proxy.lose_replies(false);
         proxy.cut();
         eventually("told", async || client.interruptions() == 2).await;
-        assert!(second.wait(Agreed(number), LONG).is_done().await);
-        assert_eq!(client.words().await, []);
+        assert!(second.wait(Agreed(ticket_no), LONG).is_done().await);
+        assert_eq!(client.grant_messages().await, []);
         assert!(second.release().await);
         assert_eq!(server.kept(), 0);
     }
 }
 
-/// The greeting and what follows are read together, and the word is cut in two.
+/// The greeting and what follows are read together, and the message is cut in two.
 #[test]
-async fn word_that_comes_right_behind_the_greeting_is_heard() {
+async fn a_grant_message_that_comes_right_behind_the_greeting_is_heard() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = listener.local_addr().expect("an address");
     thread::spawn(move || {
@@ -174,11 +174,11 @@ async fn word_that_comes_right_behind_the_greeting_is_heard() {
     let (_, client) = unconnected(&format!("redis://{addr}"), Dialect::Redlock, "");
     client.node().ready().await.expect("it greets");
     let secret = Secret::parse(SECRET.as_bytes()).expect("a secret");
-    let word = |waiter, sent| Word { waiter, sent: Moment::from_nanos(sent), secret };
+    let message = |waiter, sent| GrantMessage { waiter, sent: Moment::from_nanos(sent), secret };
     // Nothing more is said until the client asks for something.
-    eventually("heard", async || client.heard() == [word(7, 8)]).await;
-    assert_eq!(client.words().await, [word(9, 1_011)]);
-    assert_eq!(client.numbers(), [5, 6]);
+    eventually("heard", async || client.heard() == [message(7, 8)]).await;
+    assert_eq!(client.grant_messages().await, [message(9, 1_011)]);
+    assert_eq!(client.fences(), [5, 6]);
 }
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -226,7 +226,7 @@ async fn messages_that_make_no_sense_are_ignored_and_not_shown() {
             let heard = server.command(&["PUBLISH", &format!(":quorlock:inbox:{id}"), message]);
             assert_eq!(heard, Reply::Int(1));
         }
-        assert_eq!(waiter.words().await, []);
+        assert_eq!(waiter.grant_messages().await, []);
         assert!(first.release().await);
         is_passed_on(&holder, &waiter, "noise").await;
         let lines = logs.lines();
@@ -235,7 +235,7 @@ async fn messages_that_make_no_sense_are_ignored_and_not_shown() {
     }
 }
 
-/// Neither does anything about a queue: not the words, not the tickets, not the scripts.
+/// Neither does anything about a queue: not the messages, not the tickets, not the scripts.
 #[test]
 async fn nothing_that_is_said_about_a_queue_shows_a_token() {
     for dialect in DIALECTS {
@@ -293,7 +293,7 @@ async fn a_key_that_is_no_lock_has_no_queue() {
 }
 
 #[test]
-async fn a_queue_that_everybody_has_left_without_a_word_goes_by_itself() {
+async fn a_queue_that_everybody_has_left_silently_goes_by_itself() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
         let client = client(&server.url(), dialect).await;

@@ -7,7 +7,7 @@ use quorlock::{Builder, Dialect, Error, Guard, Locker, RedisOptions};
 use quorlock_testkit::{DEADLINE, RedisServer, Reply, patient_options, test};
 
 const TTL: Duration = Duration::from_secs(20);
-/// How long a server keeps a number that nobody uses.
+/// How long a server keeps a fence that nobody uses.
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// Time limits that no machine is too slow for.
@@ -61,20 +61,20 @@ async fn taken_and_released(locker: &Locker, name: &str) -> u64 {
 }
 
 #[test]
-async fn a_strict_record_has_its_number_its_end_and_its_token_in_one_key() {
+async fn a_strict_record_has_its_fence_its_end_and_its_token_in_one_key() {
     let server = RedisServer::start();
     let locker = strict(&server).await;
     let guard = locker.try_lock("orders/42").await.expect("free");
     let record = text(&server, "orders/42");
-    let [word, number, token, end @ ..]: [&str; 6] =
+    let [word, fence, token, end @ ..]: [&str; 6] =
         record.split(' ').collect::<Vec<_>>().try_into().expect("six parts");
-    assert_eq!(number.len(), 16);
-    let number: u64 = number.parse().expect("digits");
+    assert_eq!(fence.len(), 16);
+    let fence: u64 = fence.parse().expect("digits");
     let [seconds, micros, ttl_ms]: [u64; 3] = end.map(|digits| digits.parse().expect("digits"));
     let end = seconds * 1_000_000 + micros + ttl_ms * 1_000;
     assert_eq!(word, "quorlock");
-    // The numbers up to the last one are this process's.
-    assert!(number >= guard.fence() && number < guard.fence() + 1_000, "{number}");
+    // The fences up to the last one are this process's.
+    assert!(fence >= guard.fence() && fence < guard.fence() + 1_000, "{fence}");
     assert!(token.starts_with("ql:"));
     let Reply::Array(now) = server.command(&["TIME"]) else { panic!("no time") };
     let [Reply::Bulk(Some(seconds)), _] = &now[..] else { panic!("{now:?}") };
@@ -86,9 +86,9 @@ async fn a_strict_record_has_its_number_its_end_and_its_token_in_one_key() {
 
     guard.release().await.expect("released");
     let free = text(&server, "orders/42");
-    assert!(free.starts_with(&format!("quorlock {number}-")), "the number stays: {free}");
+    assert!(free.starts_with(&format!("quorlock {fence}-")), "the fence stays: {free}");
     assert_eq!(server.command(&["PTTL", "orders/42"]), Reply::Int(-1), "nor when it is free");
-    assert!(taken_and_released(&locker, "orders/42").await > number);
+    assert!(taken_and_released(&locker, "orders/42").await > fence);
 }
 
 /// Only then a release has to look for a queue.
@@ -111,23 +111,23 @@ async fn a_strict_record_says_whether_somebody_may_wait() {
 }
 
 #[test]
-async fn a_redlock_record_has_its_number_beside_it() {
+async fn a_redlock_record_has_its_fence_beside_it() {
     let server = RedisServer::start();
     let locker = redlock(&server).await;
     let guard = locker.try_lock("orders/42").await.expect("free");
     assert!(text(&server, "orders/42").starts_with("ql:"));
     assert_goes(&server, "orders/42", [0, 20_000]);
-    let number: u64 = text(&server, "orders/42:quorlock:fence").parse().expect("digits");
-    assert!(number >= guard.fence() && number < guard.fence() + 1_000, "{number}");
+    let fence: u64 = text(&server, "orders/42:quorlock:fence").parse().expect("digits");
+    assert!(fence >= guard.fence() && fence < guard.fence() + 1_000, "{fence}");
     assert_goes(&server, "orders/42:quorlock:fence", [DAY_MS - 60_000, DAY_MS]);
     guard.release().await.expect("released");
-    assert_eq!(keys(&server), ["orders/42:quorlock:fence"], "the number stays");
+    assert_eq!(keys(&server), ["orders/42:quorlock:fence"], "the fence stays");
 }
 
-/// Numbers follow the clocks of clients. One whose clock is far ahead is followed by higher ones all
+/// Fences follow the clocks of clients. One whose clock is far ahead is followed by higher ones all
 /// the same.
 #[test]
-async fn the_number_that_lies_on_a_server_is_always_exceeded() {
+async fn the_fence_that_lies_on_a_server_is_always_exceeded() {
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
     let far_ahead = u64::try_from(wall.as_micros()).expect("a number") + 3_600_000_000;
     let server = RedisServer::start();
@@ -146,7 +146,7 @@ async fn the_number_that_lies_on_a_server_is_always_exceeded() {
 }
 
 #[test]
-async fn a_lock_without_a_number_is_one_plain_set() {
+async fn a_lock_without_a_fence_is_one_plain_set() {
     let server = RedisServer::start();
     let builder = patient(&server).redis(options().dialect(Dialect::Redlock)).fences(false);
     let locker = builder.connect().await.expect("a locker");
@@ -159,7 +159,7 @@ async fn a_lock_without_a_number_is_one_plain_set() {
     assert!(stats.contains("cmdstat_set:calls=1,") && !stats.contains("eval"), "{stats}");
     assert_eq!(keys(&server), ["plain"]);
     let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| guard.fence()));
-    assert!(asked.is_err(), "a number that nobody gave it");
+    assert!(asked.is_err(), "a fence that nobody gave it");
     guard.extend().await.expect("extended");
     guard.release().await.expect("released");
     assert_eq!(keys(&server), [""; 0]);
@@ -178,9 +178,9 @@ async fn a_lock_without_a_number_is_one_plain_set() {
 }
 
 #[test]
-async fn a_strict_lock_always_has_a_number() {
+async fn a_strict_lock_always_has_a_fence() {
     let server = RedisServer::start();
-    let refused = patient(&server).fences(false).connect().await.expect_err("no numbers");
+    let refused = patient(&server).fences(false).connect().await.expect_err("no fences");
     assert!(matches!(refused, Error::Misuse { .. }), "{refused:?}");
     assert!(refused.to_string().contains("use the redlock dialect"), "{refused}");
 }

@@ -37,7 +37,7 @@ fn url_with_keys(server: &RedisServer, keys: &[&str]) -> String {
 }
 
 #[test]
-async fn whoever_may_not_listen_asks_again_instead() {
+async fn a_user_that_may_not_listen_asks_again_instead() {
     for dialect in DIALECTS {
         let logs = Logs::new();
         let server = RedisServer::start();
@@ -57,16 +57,16 @@ async fn whoever_may_not_listen_asks_again_instead() {
 
         server.command(&["CLIENT", "KILL", "USER", "alice"]);
         eventually("back", async || deaf.interruptions() == 2).await;
-        let warnings = || logs.lines().into_iter().filter(|line| line.contains("word of grants"));
+        let warnings = || logs.lines().into_iter().filter(|line| line.contains("grant messages"));
         assert_eq!(warnings().count(), 1, "once is enough: {:?}", logs.lines());
         assert!(logs.warns_of("&:quorlock:inbox:*"), "{:?}", logs.lines());
     }
 }
 
-/// Neither the commands of queues, nor their keys. In the redlock dialect the number lies in a key of
+/// Neither the commands of queues, nor their keys. In the redlock dialect the fence lies in a key of
 /// its own: who has no right to that locks without.
 #[test]
-async fn whoever_has_no_rights_to_queues_locks_and_releases_all_the_same() {
+async fn a_user_without_rights_to_queues_locks_and_releases_all_the_same() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
         let url = url_of_user(&server, dialect, &[]);
@@ -77,7 +77,7 @@ async fn whoever_has_no_rights_to_queues_locks_and_releases_all_the_same() {
     locks_and_releases(&server, &url, Dialect::Strict, &owner("plain")).await;
     let server = RedisServer::start();
     let url = url_with_keys(&server, &["~plain"]);
-    let unnumbered = owner("plain").without_number();
+    let unnumbered = owner("plain").without_fence();
     locks_and_releases(&server, &url, Dialect::Redlock, &unnumbered).await;
 }
 
@@ -92,10 +92,10 @@ async fn locks_and_releases(server: &RedisServer, url: &str, dialect: Dialect, p
     // Not even from what others have queued up for: they find it free when they ask again.
     assert!(plain.acquire(limited.node(), LONG).is_done().await);
     let waiter = other.waiter("plain", 1);
-    let number = waiter.wait(New(1), LONG).queued().await.ticket_no;
+    let ticket_no = waiter.wait(New(1), LONG).queued().await.ticket_no;
     assert!(plain.release(limited.node()).is_done().await);
     assert!(!is_held(server, "plain"));
-    assert!(waiter.wait(Agreed(number), LONG).is_done().await);
+    assert!(waiter.wait(Agreed(ticket_no), LONG).is_done().await);
 
     let (kind, why) = failure(&limited.waiter("plain", 1)).await;
     assert_eq!(kind, FailureKind::Unfit, "{why}");
@@ -106,19 +106,19 @@ async fn locks_and_releases(server: &RedisServer, url: &str, dialect: Dialect, p
 
 /// Nor does anybody else find the lock taken for it.
 #[test]
-async fn whoever_has_no_right_to_numbers_is_told_so_and_leaves_nothing_behind() {
+async fn a_user_without_rights_to_fences_is_told_so_and_leaves_nothing_behind() {
     let server = RedisServer::start();
     let url = url_with_keys(&server, &["~plain"]);
     let limited = client(&url, Dialect::Redlock).await;
     let Answer::Failed(why) = owner("plain").acquire(limited.node(), LONG).answer().await else {
-        panic!("a number without the right to it");
+        panic!("a fence without the right to it");
     };
     assert_eq!(why.kind(), FailureKind::Unfit, "{why}");
     assert!(why.to_string().contains("~NAME*"), "{why}");
     assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
 
     let locker = patient().nodes([&url]).connect().await.expect("a locker");
-    let text = locker.try_lock("plain").await.expect_err("no number").to_string();
+    let text = locker.try_lock("plain").await.expect_err("no fence").to_string();
     assert!(text.contains("give the user these rights") && text.contains("~NAME*"), "{text}");
     assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0));
     let locker = patient().nodes([&url]).fences(false).connect().await.expect("a locker");
@@ -130,7 +130,7 @@ async fn whoever_has_no_right_to_numbers_is_told_so_and_leaves_nothing_behind() 
 
 /// Of all that the strict dialect needs, the mark of the server is easily forgotten.
 #[test]
-async fn whoever_has_no_right_to_the_mark_of_the_server_is_told_so_and_leaves_nothing_behind() {
+async fn a_user_without_rights_to_the_mark_of_the_server_is_told_so_and_leaves_nothing_behind() {
     let server = RedisServer::start();
     let limited = client(&url_with_keys(&server, &["~plain*"]), Dialect::Strict).await;
     let Answer::Failed(why) = owner("plain").acquire(limited.node(), LONG).answer().await else {
@@ -143,7 +143,7 @@ async fn whoever_has_no_right_to_the_mark_of_the_server_is_told_so_and_leaves_no
 
 /// It cannot tell anybody of a grant, so it must not make one, nor empty the queue.
 #[test]
-async fn whoever_may_not_tell_others_leaves_the_lock_free_and_the_queue_alone() {
+async fn a_user_that_may_not_notify_others_leaves_the_lock_free_and_the_queue_alone() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
         let mute = client(&url_of_user(&server, dialect, &QUEUE_RIGHTS), dialect).await;
@@ -156,7 +156,7 @@ async fn whoever_may_not_tell_others_leaves_the_lock_free_and_the_queue_alone() 
         }
         assert!(holder.release().await);
         assert!(!is_held(&server, "mute"));
-        assert_eq!(other.words().await, []);
+        assert_eq!(other.grant_messages().await, []);
         let queue = |member: &Waiter<'_>| {
             let token = member.owner().token().text().to_vec();
             let command: [&[u8]; 3] = [b"ZSCORE", b"mute:quorlock:queue", &token];
@@ -171,7 +171,7 @@ async fn whoever_may_not_tell_others_leaves_the_lock_free_and_the_queue_alone() 
 
 /// What lies beside a lock needs no more rights than the lock; a list does.
 #[test]
-async fn whoever_has_few_rights_leaves_notes_and_looks_but_gets_no_list() {
+async fn a_user_with_few_rights_leaves_notes_and_looks_but_gets_no_list() {
     for dialect in DIALECTS {
         let server = RedisServer::start();
         let limited = client(&url_of_user(&server, dialect, &[]), dialect).await;
@@ -207,9 +207,9 @@ fn url_without(server: &RedisServer, command: &str) -> String {
     format!("redis://carol:castle@{}", server.addr())
 }
 
-/// Some of the rights to queues, and not all: whoever stands in one stays there.
+/// Some of the rights to queues, and not all: a waiter in one stays there.
 #[test]
-async fn whoever_may_take_nobody_from_a_queue_is_told_so_and_the_lock_knows_of_it() {
+async fn a_user_that_may_take_nobody_from_a_queue_is_told_so_and_the_lock_knows_of_it() {
     let server = RedisServer::start();
     let client = client(&url_without(&server, "zpopmin"), Dialect::Strict).await;
     let waiter = client.waiter("some rights", 1);
@@ -221,9 +221,9 @@ async fn whoever_may_take_nobody_from_a_queue_is_told_so_and_the_lock_knows_of_i
     assert_eq!(server.command(&["ZCARD", "some rights:quorlock:queue"]), Reply::Int(1));
 }
 
-/// Word of a grant says that nobody else waits, if that cannot be known.
+/// A grant message says that nobody else waits, if that cannot be known.
 #[test]
-async fn whoever_may_not_count_a_queue_passes_a_lock_on_that_has_ended() {
+async fn a_user_that_may_not_count_a_queue_passes_a_lock_on_that_has_ended() {
     let server = RedisServer::start();
     let (holder, next) = (
         client(&server.url(), Dialect::Strict).await,
@@ -237,6 +237,6 @@ async fn whoever_may_not_count_a_queue_passes_a_lock_on_that_has_ended() {
     assert!(asked.queued().await.will_notify);
     server.command(&["SET", "counted", "quorlock 0000000000000001+ql:gone 1 0 0"]);
     assert!(third.wait(New(2), LONG).queued().await.record.is_none(), "it is another's");
-    assert_eq!(next.words().await, [second.word_for(&asked)]);
+    assert_eq!(next.grant_messages().await, [second.message_for(&asked)]);
     assert_eq!(next.left_others(), [false]);
 }

@@ -22,9 +22,9 @@ async fn what_many_callers_send_goes_out_together() {
     };
     let before = counts();
     let mut callers = JoinSet::new();
-    for number in 0..200 {
+    for index in 0..200 {
         let locker = locker.clone();
-        callers.spawn(async move { locker.try_lock(format!("burst/{number}")).await });
+        callers.spawn(async move { locker.try_lock(format!("burst/{index}")).await });
     }
     let guards = callers.join_all().await.into_iter().map(|guard| guard.expect("free"));
     let releases: Vec<_> = guards.map(Guard::release).collect();
@@ -80,8 +80,8 @@ async fn nothing_piles_up_for_a_node_that_hangs() {
     drop(locker.lock("first").wait(DEADLINE).await.expect("two of three"));
     eventually("it is known to hang", async || trouble(&locker, 2).await.is_some()).await;
     let (held, connections) = (proxy.held(), proxy.connections());
-    for number in 0..5_000 {
-        let lock = locker.lock(format!("cycle/{number}")).wait(DEADLINE);
+    for index in 0..5_000 {
+        let lock = locker.lock(format!("cycle/{index}")).wait(DEADLINE);
         drop(lock.await.expect("two of three"));
     }
     // What was sent before, some of which may just have arrived, and the greetings of later

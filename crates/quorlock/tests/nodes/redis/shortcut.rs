@@ -21,17 +21,17 @@ fn releases(server: &RedisServer) -> (u64, u64) {
 async fn a_release_that_nobody_waits_for_is_one_command() {
     let server = valkey();
     let client = client(&server.url(), Redlock).await;
-    for number in 0..3 {
-        let plain = owner("plain").without_number();
+    for index in 0..3 {
+        let plain = owner("plain").without_fence();
         assert!(plain.acquire(client.node(), LONG).is_done().await);
         assert!(plain.release(client.node()).is_done().await);
         assert!(!exists(&server, "plain"));
-        assert_eq!(releases(&server), (number + 1, 0));
+        assert_eq!(releases(&server), (index + 1, 0));
     }
 }
 
 #[test]
-async fn whoever_waits_is_told_and_the_next_releases_are_scripts_at_once() {
+async fn a_waiter_is_notified_and_the_next_releases_are_scripts_at_once() {
     let server = valkey();
     let (one, other) = (client(&server.url(), Redlock).await, client(&server.url(), Redlock).await);
     let (holder, waiter) = (owner("wanted"), other.waiter("wanted", 1));
@@ -42,21 +42,21 @@ async fn whoever_waits_is_told_and_the_next_releases_are_scripts_at_once() {
     assert!(holder.release(one.node()).is_done().await);
     let not_enough = (before.0 + 1, before.1 + 1);
     assert_eq!(releases(&server), not_enough, "so the script came behind it");
-    assert_eq!(other.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(other.grant_messages().await, [waiter.message_for(&asked)]);
 
     let before = releases(&server);
     assert!(waiter.release().await);
     assert_eq!(releases(&server), (before.0, before.1 + 1), "its ticket has to go as well");
     assert_eq!(server.kept(), 0);
 
-    let next = owner("next").without_number();
+    let next = owner("next").without_fence();
     assert!(next.acquire(one.node(), LONG).is_done().await);
     let before = releases(&server);
     assert!(next.release(one.node()).is_done().await);
     assert_eq!(releases(&server), (before.0, before.1 + 1), "this connection has learnt it");
 }
 
-/// Its token stays the token, whoever looks at the lock.
+/// Its token stays the token, whichever client looks at the lock.
 #[test]
 async fn a_lock_that_is_waited_for_is_still_its_holders() {
     let server = RedisServer::start();
@@ -78,7 +78,7 @@ async fn a_lock_that_is_waited_for_is_still_its_holders() {
         "it still ends by itself"
     );
     assert!(holder.release(client.node()).is_done().await);
-    assert_eq!(client.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(client.grant_messages().await, [waiter.message_for(&asked)]);
     assert!(!text(&server, &["GET", "kept"]).ends_with('+'), "nobody is left");
 }
 
@@ -96,7 +96,7 @@ async fn what_another_library_has_stored_stays_as_it_is() {
 }
 
 #[test]
-async fn whoever_may_not_use_the_command_releases_by_the_script() {
+async fn a_user_that_may_not_use_the_command_releases_by_the_script() {
     let server = valkey();
     let allowed = "ACL SETUSER bob on >builder ~* &* +@all -delifeq";
     let allowed: Vec<_> = allowed.split_whitespace().collect();
@@ -121,7 +121,7 @@ async fn what_is_no_lock_is_told_as_ever() {
         Answer::Failed(why) => assert_eq!(why.kind(), FailureKind::WrongType),
         other => panic!("{other:?}"),
     }
-    let plain = owner("plain").without_number();
+    let plain = owner("plain").without_fence();
     assert!(plain.acquire(client.node(), LONG).is_done().await);
     let before = releases(&server);
     assert!(plain.release(client.node()).is_done().await);

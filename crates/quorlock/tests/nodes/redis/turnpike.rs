@@ -29,13 +29,13 @@ impl Turnpike {
             (Arc::clone(&this.stopped), Arc::clone(&this.held), Arc::clone(&this.first));
         // The threads end with the process: they hold nothing that anybody waits for.
         thread::spawn(move || {
-            for (number, client) in listener.incoming().enumerate() {
+            for (index, client) in listener.incoming().enumerate() {
                 let client = client.expect("a client");
                 let server = TcpStream::connect(server).expect("the server");
                 let clone = |stream: &TcpStream| stream.try_clone().expect("a clone");
                 let (mut from, mut to) = (clone(&server), clone(&client));
                 thread::spawn(move || io::copy(&mut from, &mut to));
-                if number == 0 {
+                if index == 0 {
                     *locked(&first) = Some(clone(&server));
                     let (stopped, held) = (Arc::clone(&stopped), Arc::clone(&held));
                     thread::spawn(move || carry_first(client, server, &stopped, &held));
@@ -62,7 +62,7 @@ impl Turnpike {
     }
 
     /// Lets what is held back go on to the server, if it still listens.
-    pub(crate) fn let_go(&self) -> io::Result<()> {
+    pub(crate) fn let_through(&self) -> io::Result<()> {
         let first = locked(&self.first);
         first.as_ref().expect("a first connection").write_all(&locked(&self.held))
     }

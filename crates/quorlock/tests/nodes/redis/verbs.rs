@@ -33,8 +33,8 @@ async fn a_forgotten_script_that_many_need_at_once_keeps_none_of_them() {
     let server = RedisServer::start();
     let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
     let mut guards = Vec::new();
-    for number in 0..20 {
-        guards.push(locker.try_lock(format!("flushed/{number}")).await.expect("free"));
+    for index in 0..20 {
+        guards.push(locker.try_lock(format!("flushed/{index}")).await.expect("free"));
     }
     server.command(&["SCRIPT", "FLUSH"]);
     let releases: Vec<_> = guards.into_iter().map(quorlock::Guard::release).collect();
@@ -67,13 +67,13 @@ async fn a_server_without_a_command_does_not_give_the_token_away() {
         }
     }
     let locker = patient().nodes([server.url()]).connect().await.expect("a locker");
-    let error = locker.try_lock("numbered").await.expect_err("a number needs a script");
+    let error = locker.try_lock("fenced").await.expect_err("a fence needs a script");
     for text in [error.to_string(), format!("{error:?}")] {
         assert!(text.contains("EVALSHA"), "{text}");
         // As every token begins.
         assert!(!text.contains("ql:") && !text.contains("args"), "{text}");
     }
-    assert!(token.starts_with("ql:") && !exists(&server, "numbered"));
+    assert!(token.starts_with("ql:") && !exists(&server, "fenced"));
 }
 
 /// Nothing that it granted could be given back.

@@ -129,13 +129,13 @@ async fn a_process_with_a_boot_clock_of_its_own_is_refused() {
     assert!(answer.contains("a boot clock of its own"), "{answer}");
 }
 
-/// The highest number that any name has had, and the least that the next ones get though they ask
+/// The highest fence that any name has had, and the least that the next ones get though they ask
 /// for less: the clock of the machine is behind.
 async fn before_and_after(place: &Place, between: impl FnOnce()) -> (u64, [u64; 2]) {
     let wants = |least| Proposal { least, block: 4 };
     let node = place.node(&Settings::default()).await;
-    let high = owner("a").acquire_numbered(&node, LONG, wants(1_000_000_000)).number().await;
-    let low = owner("b").acquire_numbered(&node, LONG, wants(1_000)).number().await;
+    let high = owner("a").acquire_fenced(&node, LONG, wants(1_000_000_000)).fence().await;
+    let low = owner("b").acquire_fenced(&node, LONG, wants(1_000)).fence().await;
     assert!(low < high);
     drop(node);
     eventually("the file is closed", || !place.is_open_here());
@@ -143,7 +143,7 @@ async fn before_and_after(place: &Place, between: impl FnOnce()) -> (u64, [u64; 
     let node = place.node(&Settings::default()).await;
     let mut after = [0; 2];
     for (name, after) in ["a", "new"].iter().zip(&mut after) {
-        *after = owner(name).acquire_numbered(&node, LONG, wants(1)).number().await;
+        *after = owner(name).acquire_fenced(&node, LONG, wants(1)).fence().await;
     }
     (high, after)
 }
@@ -178,6 +178,6 @@ async fn numbers_grow_though_names_are_forgotten() {
     assert!(left.0.is_empty(), "{left}");
     let node = place.node(&Settings::default()).await;
     let wants = Proposal { least: 1, block: 1 };
-    let next = owner("a").acquire_numbered(&node, LONG, wants).number().await;
+    let next = owner("a").acquire_fenced(&node, LONG, wants).fence().await;
     assert!(next > last, "{next} after {last}");
 }

@@ -132,7 +132,7 @@ async fn opens_together() {
     let locker = patient(Path::new(&file)).connect().await.unwrap();
     let got = locker.try_lock("one of all").await.map(std::mem::forget);
     println!("\n{}", if got.is_ok() { "got it" } else { "did not" });
-    // Ends with whoever started it. Nobody may have it twice, not even one after the other.
+    // Ends with the process that started it. Nobody may have it twice, not even one after the other.
     std::io::stdin().lines().for_each(drop);
 }
 

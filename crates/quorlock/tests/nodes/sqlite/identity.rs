@@ -59,11 +59,11 @@ async fn nobody_comes_in_beside_a_holder(what: &str, tamper: impl FnOnce(&Place)
     tamper(&place);
     let mut child = start("sqlite::identity::comes_in", &place);
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
-    let (tell, told) = mpsc::channel();
+    let (sender, answers) = mpsc::channel();
     std::thread::spawn(move || {
         let mut lines = output.lines().map_while(Result::ok);
         let answer = lines.find_map(|line| line.strip_prefix("answer: ").map(str::to_owned));
-        tell.send(answer.expect("an answer")).expect("a listener");
+        sender.send(answer.expect("an answer")).expect("a listener");
         lines.for_each(drop);
     });
     let mut believed = 0;
@@ -71,7 +71,7 @@ async fn nobody_comes_in_beside_a_holder(what: &str, tamper: impl FnOnce(&Place)
         if guard.is_held() {
             believed = runtime.now().after(guard.remaining()).as_nanos();
         }
-        if let Ok(answer) = told.try_recv() {
+        if let Ok(answer) = answers.try_recv() {
             break answer;
         }
         runtime.sleep(Duration::from_millis(2)).await;

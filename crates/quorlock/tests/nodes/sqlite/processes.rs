@@ -38,7 +38,7 @@ async fn killed_with_a_lock() {
     let locker = Locker::builder().nodes([url(&file_from_parent())]).ttl(TTL);
     let _guard = locker.connect().await.unwrap().lock("a").await.unwrap();
     println!("\nlocked");
-    // Ends when whoever started this process does.
+    // Ends when the parent of this process does.
     stdin().lines().for_each(drop);
 }
 
@@ -88,7 +88,7 @@ async fn no_increment_of_any_process_is_lost() {
     assert_eq!(fs::read_to_string(&counter).unwrap(), (PROCESSES * INCREMENTS).to_string());
 }
 
-/// Not a test: one of the processes of `whoever_is_killed_stops_nobody_else`.
+/// Not a test: one of the processes of `a_killed_process_stops_nobody_else`.
 #[tokio::test]
 #[ignore = "waits to be killed"]
 async fn counts_until_killed() {
@@ -97,7 +97,7 @@ async fn counts_until_killed() {
     let locker = Locker::builder().nodes([url(&file)]).ttl(TTL).connect_limit(LONG);
     let locker = locker.node_limit(TTL / 5).connect().await.unwrap();
     std::thread::spawn(|| {
-        // Whoever started it is gone.
+        // The process that started it is gone.
         stdin().lines().for_each(drop);
         std::process::exit(0);
     });
@@ -117,7 +117,7 @@ async fn counts_until_killed() {
 
 /// Holders and waiters, at whatever they are at. A grant to one of them is worth a TTL at the most.
 #[tokio::test]
-async fn whoever_is_killed_stops_nobody_else() {
+async fn a_killed_process_stops_nobody_else() {
     let place = Place::new();
     let counter = place.file.with_extension("count");
     fs::write(&counter, "").unwrap();
@@ -140,7 +140,7 @@ async fn whoever_is_killed_stops_nobody_else() {
         process.kill().unwrap();
         process.wait().unwrap();
     }
-    // Nobody is left, and whoever comes now finds nothing in his way but the last record.
+    // Nobody is left, and a client that comes now finds nothing in its way but the last record.
     let guard = place.locker().await.lock("counter").wait(DEADLINE).await.unwrap();
     guard.release().await.unwrap();
     let left =

@@ -175,7 +175,7 @@ async fn the_file_shows_whose_record_it_is() {
     assert_eq!(locker.inspect("a").await.unwrap().holder(), Some(Holder::of(&token)));
 }
 
-/// How long a record that has ended stays for its number.
+/// How long a record that has ended stays for its fence.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[tokio::test]
@@ -185,17 +185,17 @@ async fn dead_records_do_not_pile_up() {
     let count = || -> i64 {
         place.sql().query_row("SELECT count(*) FROM lock", [], |row| row.get(0)).unwrap()
     };
-    for number in 0..3_000 {
-        let dead = owner(format!("dead/{number}"));
+    for index in 0..3_000 {
+        let dead = owner(format!("dead/{index}"));
         assert!(dead.acquire(&node, LONG).is_done().await);
-        if number % 2 == 0 {
+        if index % 2 == 0 {
             assert!(dead.release(&node).is_done().await);
         }
     }
     clock.pass(LONG + DAY);
     let mut before = count();
-    for number in 0..3_000 {
-        assert!(owner(format!("alive/{number}")).acquire(&node, LONG).is_done().await);
+    for index in 0..3_000 {
+        assert!(owner(format!("alive/{index}")).acquire(&node, LONG).is_done().await);
         let now = count();
         assert!(now + 512 >= before, "one lock paid for {} others", before - now);
         before = now;
@@ -203,7 +203,7 @@ async fn dead_records_do_not_pile_up() {
     assert_eq!(count(), 3_000);
 }
 
-/// Whoever takes a single lock and goes does his share.
+/// A client that takes a single lock and goes does its share.
 #[tokio::test]
 async fn a_short_lived_process_leaves_fewer_dead_records_than_it_finds() {
     let place = Place::new();
@@ -211,38 +211,38 @@ async fn a_short_lived_process_leaves_fewer_dead_records_than_it_finds() {
         place.sql().query_row("SELECT count(*) FROM lock", [], |row| row.get(0)).unwrap()
     };
     let (node, _) = node_with_clock(&place).await;
-    for number in 0..700 {
-        assert!(owner(format!("dead/{number}")).acquire(&node, LONG).is_done().await);
+    for index in 0..700 {
+        assert!(owner(format!("dead/{index}")).acquire(&node, LONG).is_done().await);
     }
-    for number in 0..2 {
+    for index in 0..2 {
         let (node, later) = node_with_clock(&place).await;
         later.pass(2 * LONG + DAY);
-        assert!(owner(format!("single/{number}")).acquire(&node, LONG).is_done().await);
+        assert!(owner(format!("single/{index}")).acquire(&node, LONG).is_done().await);
     }
     assert!(count() < 700 - 500, "{}", count());
 }
 
 /// Whatever else is swept out of the file meanwhile.
 #[tokio::test]
-async fn a_number_is_remembered_for_a_day_and_never_fallen_below() {
+async fn a_fence_is_remembered_for_a_day_and_never_fallen_below() {
     let place = Place::new();
     let (node, clock) = node_with_clock(&place).await;
     let first = Proposal { least: 1_000, block: 1 };
     let next = async |name| {
         let wants = Proposal { least: 1, block: 1 };
-        owner(name).acquire_numbered(&node, LONG, wants).number().await
+        owner(name).acquire_fenced(&node, LONG, wants).fence().await
     };
     for name in ["released", "run out"] {
-        let number = owner(name).acquire_numbered(&node, LONG, first).number().await;
-        assert_eq!(number, 1_000);
+        let fence = owner(name).acquire_fenced(&node, LONG, first).fence().await;
+        assert_eq!(fence, 1_000);
     }
     let released = owner("released");
     clock.pass(LONG);
-    assert_eq!(released.acquire_numbered(&node, LONG, first).number().await, 1_001);
+    assert_eq!(released.acquire_fenced(&node, LONG, first).fence().await, 1_001);
     assert!(released.release(&node).is_done().await);
     let many = async |what: &str| {
-        for number in 0..600 {
-            assert!(owner(format!("{what}/{number}")).acquire(&node, LONG).is_done().await);
+        for index in 0..600 {
+            assert!(owner(format!("{what}/{index}")).acquire(&node, LONG).is_done().await);
         }
     };
     clock.pass(DAY - Duration::from_nanos(1));
@@ -258,7 +258,7 @@ async fn a_number_is_remembered_for_a_day_and_never_fallen_below() {
 async fn a_node_that_is_dropped_finishes_what_it_was_asked() {
     let place = Place::new();
     let node = place.node(&Settings::default()).await;
-    let owners: Vec<_> = (0..100).map(|number| owner(format!("{number}"))).collect();
+    let owners: Vec<_> = (0..100).map(|index| owner(format!("{index}"))).collect();
     let answers: Vec<_> = owners.iter().map(|owner| owner.acquire(&node, LONG)).collect();
     drop(node);
     for answer in answers {

@@ -1,4 +1,4 @@
-//! Word of grants between the users of one file.
+//! Grant messages between the users of one file.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -36,7 +36,7 @@ impl Place {
 
 /// It would look by itself only when the record ends, which is too late here.
 #[tokio::test]
-async fn whoever_waits_is_told() {
+async fn a_waiter_is_notified() {
     let place = Place::new();
     let (here, there) = (place.locker().await, place.locker().await);
     for _ in 0..20 {
@@ -53,10 +53,10 @@ async fn whoever_waits_is_told() {
 
 /// More at once than fit into a socket.
 #[tokio::test]
-async fn no_word_gets_lost_in_a_crowd() {
+async fn no_grant_message_gets_lost_in_a_crowd() {
     let place = Place::new();
     let (here, there) = (place.locker().await, place.locker().await);
-    let names = || (0..2_000).map(|number| format!("crowd/{number}"));
+    let names = || (0..2_000).map(|index| format!("crowd/{index}"));
     let mut guards = Vec::new();
     for name in names() {
         guards.push(here.lock(name).await.unwrap());
@@ -85,16 +85,16 @@ async fn a_lie_changes_nothing() {
     liar.connect(place.sockets().join(id.to_string())).unwrap();
     for lie in [&7_u64.to_le_bytes()[..], &8_u64.to_le_bytes(), b"", b"x", &[7; 100]] {
         liar.send(lie).unwrap();
-        assert_eq!(client.words().await, []);
+        assert_eq!(client.grant_messages().await, []);
     }
     let deaf = UnixDatagram::unbound().unwrap().connect(place.sockets().join(other.to_string()));
-    assert!(deaf.is_err(), "whoever does not wait needs no socket");
+    assert!(deaf.is_err(), "a client that does not wait needs no socket");
     assert!(holder.release(client.node()).is_done().await);
-    assert_eq!(client.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(client.grant_messages().await, [waiter.message_for(&asked)]);
 }
 
 #[tokio::test]
-async fn whoever_cannot_be_told_is_not_promised_anything_and_polls() {
+async fn a_waiter_that_cannot_be_notified_is_not_promised_anything_and_polls() {
     let place = Place::new();
     let (_, client) = place.client().await;
     let (here, there) = (place.locker().await, place.locker().await);
@@ -117,9 +117,9 @@ async fn whoever_cannot_be_told_is_not_promised_anything_and_polls() {
 async fn sockets_of_the_dead_go_when_the_file_is_opened() {
     let place = Place::new();
     place.locker().await;
-    for number in 0..100 {
+    for index in 0..100 {
         // Closed without being removed, as after a kill.
-        drop(UnixDatagram::bind(place.sockets().join(format!("{number:016x}"))).unwrap());
+        drop(UnixDatagram::bind(place.sockets().join(format!("{index:016x}"))).unwrap());
     }
     eventually_async("they are gone", async || {
         place.locker().await;
@@ -140,18 +140,18 @@ async fn a_socket_that_was_removed_is_made_again_with_the_next_question() {
     let asked = waiter.wait(New(1), LONG);
     assert!(asked.queued().await.will_notify);
     assert!(holder.release(other.node()).is_done().await);
-    assert_eq!(client.words().await, [waiter.word_for(&asked)]);
+    assert_eq!(client.grant_messages().await, [waiter.message_for(&asked)]);
 }
 
 #[tokio::test]
-async fn whoever_waits_in_a_file_that_is_replaced_is_told_to_ask_again() {
+async fn a_waiter_in_a_file_that_is_replaced_is_told_to_ask_again() {
     let place = Place::new();
     let (_, client) = place.client().await;
     let holder = owner("a");
     assert!(holder.acquire(client.node(), LONG).is_done().await);
     client.waiter("a", 1).wait(New(1), LONG).queued().await;
     fs::remove_file(&place.file).unwrap();
-    assert_eq!(client.words().await, []);
+    assert_eq!(client.grant_messages().await, []);
     assert_eq!(client.interruptions(), 1);
 }
 

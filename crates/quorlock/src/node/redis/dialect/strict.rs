@@ -76,7 +76,7 @@ impl Strict {
     pub(super) fn new(options: &RedisOptions, max_ttl: Duration, members: &Members) -> Self {
         let marker_key = marker::key(&options.prefix);
         let constants = format!(
-            "local BEHIND_US, AHEAD_US, QUIET_US, NUMBERS_AHEAD_US = {}, {}, {}, {MOST_AHEAD_US}\n\
+            "local BEHIND_US, AHEAD_US, QUIET_US, FENCES_AHEAD_US = {}, {}, {}, {MOST_AHEAD_US}\n\
              local MARKER = {}\n\
              local RECORD = '^quorlock (%d+)([ +*=-])(.*) (%d+) (%d+) (%d+)$'\n",
             micros(options.clock_behind),

@@ -15,5 +15,5 @@ if not owner or '#' .. redis.sha1hex(owner):sub(1, 8) ~= ARGV[1] then
   return 0
 end
 redis.pcall('DEL', KEYS[1] .. ':quorlock:holder')
-let_go(KEYS[1], '', newest())
+release_record(KEYS[1], '', newest())
 return 1

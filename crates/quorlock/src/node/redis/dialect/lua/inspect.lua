@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the lock
 -- Replies  {'free', waiters, quarantine}          nobody
---          {'held', token, ms, note, waiters, number, quarantine}
+--          {'held', token, ms, note, waiters, fence, quarantine}
 --                                                 the holder's token, how long the record lasts (-1:
 --                                                 for ever), the note beside it as set_note.lua keeps
 --                                                 it, of any holder ('' if there is none), and the
@@ -33,5 +33,5 @@ if type(note) ~= 'string' or #note > 1024 then
   note = ''
 end
 -- A fence that no reply can carry exactly is none that the client believes.
-local number = math.min(last_number(lock), 2 ^ 53)
-return {'held', owner, left_ms(lock), note, waiters(), number, quarantine_ms()}
+local fence = math.min(last_fence(lock), 2 ^ 53)
+return {'held', owner, left_ms(lock), note, waiters(), fence, quarantine_ms()}

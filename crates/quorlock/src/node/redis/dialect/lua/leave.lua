@@ -19,5 +19,5 @@ end
 if leave_to_others(ARGV[3], lock, me) then
   return 2
 end
-let_go(lock, me, tonumber(ARGV[2]))
+release_record(lock, me, tonumber(ARGV[2]))
 return 1

@@ -8,8 +8,8 @@
 --                          when it was seen by this server's clock
 -- They are not among KEYS: a user without rights to them could release nothing then.
 --
--- The grant message goes to CHANNEL as "TICKET SENT_NS OTHERS NUMBER", where OTHERS is how many are left in
--- the queue, and NUMBER the fence. TICKET is the waiter and a secret of that very request, by which the client
+-- The grant message goes to CHANNEL as "TICKET SENT_NS OTHERS FENCE", where OTHERS is how many are left in
+-- the queue, and FENCE the fence. TICKET is the waiter and a secret of that very request, by which the client
 -- knows that the message is ours: it is shown to nobody else. A client that is gone receives nothing, and is
 -- passed over at once. So is one that seems to listen and has not asked for longer than any waiter goes without
 -- asking again: its machine may have died, and the server not know yet that the connection is dead.
@@ -55,15 +55,15 @@ local function pass_on(lock, me, next)
         waiter:match('^(.+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
       local asked = now() <= tonumber(seen) + forgotten_ms(tonumber(ttl)) * 1000
       -- Before the message, which must not be sent if this fails.
-      local number = asked
+      local fence = asked
         and take(lock, token, ttl, math.max(next, tonumber(least)), tonumber(block), seen)
       if type(others) == 'table' then
         others = 0
       end
       -- A waiter that wants a fence that no holder can be given is passed over.
-      if type(number) == 'number' then
-        local word = ticket .. ' ' .. sent .. ' ' .. others .. ' ' .. string.format('%.0f', number)
-        local heard = redis.pcall('PUBLISH', channel, word)
+      if type(fence) == 'number' then
+        local message = ticket .. ' ' .. sent .. ' ' .. others .. ' ' .. string.format('%.0f', fence)
+        local heard = redis.pcall('PUBLISH', channel, message)
         if type(heard) == 'table' then
           -- A client that may not publish must not empty the queue by passing all waiters over.
           drop(lock)
@@ -77,11 +77,11 @@ local function pass_on(lock, me, next)
   end
 end
 
--- Lets go of a lock: it is passed on, or free if no waiter is there, or none may have it now.
-local function let_go(lock, me, next)
+-- Releases a lock: it is passed on, or free if no waiter is there, or none may have it now.
+local function release_record(lock, me, next)
   local waiting = redis.pcall('ZCARD', lock .. ':quorlock:queue')
   left_in_queue(waiting)
-  if type(waiting) == 'table' or waiting == 0 or not may_pass_on() or number_refusal(lock, next) then
+  if type(waiting) == 'table' or waiting == 0 or not may_pass_on() or fence_refusal(lock, next) then
     return drop(lock)
   end
   repeat

@@ -24,5 +24,5 @@ end
 if leave_to_others('maker', lock, me) then
   return 2
 end
-let_go(lock, me, tonumber(ARGV[2]))
+release_record(lock, me, tonumber(ARGV[2]))
 return 1

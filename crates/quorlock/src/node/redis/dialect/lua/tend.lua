@@ -44,9 +44,9 @@ local function noted()
 end
 
 local function is_old(record)
-  local number, _, _, seconds, micros, ttl_ms = record:match(RECORD)
+  local fence, _, _, seconds, micros, ttl_ms = record:match(RECORD)
   local old = now - OLD_US
-  return number and tonumber(number) < old
+  return fence and tonumber(fence) < old
     and seconds * 1000000 + micros + ttl_ms * 1000 < old
 end
 

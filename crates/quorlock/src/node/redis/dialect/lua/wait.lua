@@ -8,16 +8,16 @@
 -- ARGV[4]  our ticket's waiter and the secret of this request, to be repeated there
 -- ARGV[5]  when this was sent, in ns on our own clock
 -- ARGV[6]  our ticket number
--- ARGV[7]  'agreed': exactly that number. 'new': the place that we have, or one behind everybody,
+-- ARGV[7]  'agreed': exactly that ticket number. 'new': the place that we have, or one behind everybody,
 --          with that number at least
 -- ARGV[8]  'yield': if it is ours, and a waiter stands before us, leave it to that one, unless another process
 --          takes part in it already. 'keep' otherwise
 -- ARGV[9]  the least fence for us, and for another that gets it by this
 -- ARGV[10] how many fences we want; 0 for none
--- Replies  n >= 0               it is ours, lasts at least so long, and our last fence is n
---          {number}             our place; it was passed on to another this moment
---          {number, token, ms}  our place, the holder's token, and how long the record lasts (-1: for
---                               ever)
+-- Replies  n >= 0                  it is ours, lasts at least so long, and our last fence is n
+--          {ticket_no}             our place; it was passed on to another this moment
+--          {ticket_no, token, ms}  our place, the holder's token, and how long the record lasts (-1: for
+--                                  ever)
 --          or a refusal of the dialect
 --
 -- A record that has ended without a release goes to the first in the queue, whichever client asks. As to why
@@ -64,14 +64,14 @@ end
 local least, block = tonumber(ARGV[9]), tonumber(ARGV[10])
 -- Before a place is taken that could not be served. Where fences end, one more and one less is not the same one.
 local last = least + (block - 1)
-refusal = block > 0 and number_refusal(lock, last)
+refusal = block > 0 and fence_refusal(lock, last)
 if refusal then
   return refusal
 end
 if owner == me and (ARGV[8] ~= 'yield' or is_shared()) then
   -- It may have been stored with a ticket from long ago, which came back from an old file: fences that
   -- were given out since, and forgotten, are below what we want now.
-  if block > 0 and last_number(lock) < last then
+  if block > 0 and last_fence(lock) < last then
     raise(lock, last)
   end
   return keep_for('maker', lock, me, ARGV[2])
@@ -89,10 +89,10 @@ if turn ~= me then
   return refused or {place}
 end
 keep_ms = string.format('%.0f', keep_ms)
-local number = take(lock, me, keep_ms, least, block)
-if type(number) ~= 'number' then
+local fence = take(lock, me, keep_ms, least, block)
+if type(fence) ~= 'number' then
   -- Waiters before us that could not be notified have used up the fences: the record must not stay with one
   -- of them. A client that yields does not count on it either.
   drop(lock)
 end
-return number
+return fence

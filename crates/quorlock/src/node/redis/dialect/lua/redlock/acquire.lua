@@ -4,21 +4,21 @@
 -- step.
 --
 -- Keys, arguments and replies are those of acquire.lua.
-local fence, block = KEYS[1] .. ':quorlock:fence', tonumber(ARGV[4])
-local last = block > 0 and redis.pcall('GET', fence)
+local fence_key, block = KEYS[1] .. ':quorlock:fence', tonumber(ARGV[4])
+local last = block > 0 and redis.pcall('GET', fence_key)
 -- What is no number is left to the slow path, which says so.
 if type(last) == 'string' then
   last = tonumber(last) or {}
 end
-local number, text = tonumber(ARGV[3]), ARGV[3]
-if last and type(last) ~= 'table' and last + block > number then
-  number, text = last + block, nil
+local fence, text = tonumber(ARGV[3]), ARGV[3]
+if last and type(last) ~= 'table' and last + block > fence then
+  fence, text = last + block, nil
 end
 -- From 2^53 on one more is not another number for Lua.
-if block > 0 and type(last) ~= 'table' and number < 9007199254740992 then
+if block > 0 and type(last) ~= 'table' and fence < 9007199254740992 then
   if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
     return -1
   end
-  redis.call('SET', fence, text or string.format('%.0f', number), 'PX', '86400000')
-  return number
+  redis.call('SET', fence_key, text or string.format('%.0f', fence), 'PX', '86400000')
+  return fence
 end

@@ -124,37 +124,37 @@ local function is_live()
 end
 
 -- From here on one more is not another number for Lua: nothing is granted with such a fence.
-local NUMBERS_END = 2 ^ 53
+local FENCES_END = 2 ^ 53
 
 -- The last fence that was given out.
-local function last_number(lock)
-  return tonumber(redis.call('GET', lock .. ':quorlock:fence') or '0') or NUMBERS_END
+local function last_fence(lock)
+  return tonumber(redis.call('GET', lock .. ':quorlock:fence') or '0') or FENCES_END
 end
 
 -- Whether a holder can be given this fence, whatever was given out. Nothing, or the refusal.
-local function number_refusal(_, number)
-  if number >= NUMBERS_END then
-    return {'NUMBER', string.format('%.0f', math.min(number, 2 ^ 63))}
+local function fence_refusal(_, fence)
+  if fence >= FENCES_END then
+    return {'NUMBER', string.format('%.0f', math.min(fence, 2 ^ 63))}
   end
 end
 
-local function set_number(lock, number)
-  redis.call('SET', lock .. ':quorlock:fence', string.format('%.0f', number), 'PX', FENCE_KEPT_MS)
-  return number
+local function set_fence(lock, fence)
+  redis.call('SET', lock .. ':quorlock:fence', string.format('%.0f', fence), 'PX', FENCE_KEPT_MS)
+  return fence
 end
 
 -- Raises the fence to what is given at least, and returns it; or the refusal.
 local function raise(lock, least)
-  local number = math.max(last_number(lock), least)
-  return number_refusal(lock, number) or set_number(lock, number)
+  local fence = math.max(last_fence(lock), least)
+  return fence_refusal(lock, fence) or set_fence(lock, fence)
 end
 
 -- Stores the record of a new holder that is to have `block` fences from `least` on, or none. Returns the
 -- last of them, or -1 if `how` keeps it from being stored; or the refusal of the fence.
 local function store(lock, token, ttl_ms, least, block, how)
   -- First, so that nothing has changed if this user may not.
-  local number = block > 0 and math.max(last_number(lock) + 1, least) + (block - 1) or 0
-  local refusal = number_refusal(lock, number)
+  local fence = block > 0 and math.max(last_fence(lock) + 1, least) + (block - 1) or 0
+  local refusal = fence_refusal(lock, fence)
   if refusal then
     return how and redis.call('EXISTS', lock) == 1 and -1 or refusal
   end
@@ -163,7 +163,7 @@ local function store(lock, token, ttl_ms, least, block, how)
   if not stored then
     return -1
   end
-  return number > 0 and set_number(lock, number) or 0
+  return fence > 0 and set_fence(lock, fence) or 0
 end
 
 -- Makes it a token's for so long, whether or not it is held. Returns the fence, or the refusal.
@@ -178,9 +178,9 @@ end
 
 -- Keeps what is ours for so long at least. Returns the fence, or the refusal, which changes nothing.
 local function keep(lock, token, ttl_ms)
-  local number = redis.pcall('GET', lock .. ':quorlock:fence')
-  number = type(number) == 'string' and (tonumber(number) or NUMBERS_END) or 0
-  local refusal = number_refusal(lock, number)
+  local fence = redis.pcall('GET', lock .. ':quorlock:fence')
+  fence = type(fence) == 'string' and (tonumber(fence) or FENCES_END) or 0
+  local refusal = fence_refusal(lock, fence)
   if refusal then
     return refusal
   end
@@ -188,7 +188,7 @@ local function keep(lock, token, ttl_ms)
   if redis.call('PTTL', lock) < tonumber(ttl_ms) then
     redis.call('PEXPIRE', lock, ttl_ms)
   end
-  return number
+  return fence
 end
 
 -- Nothing is healed: this dialect does not know what a server has forgotten.
@@ -200,8 +200,8 @@ end
 -- those who hold it, or ''. The fence never becomes lower. Returns the fence, or -1; or the refusal.
 local function win_back(lock, token, ttl_ms, last, list)
   -- First, so that nothing has changed if this user may not.
-  local number = last > 0 and math.max(last_number(lock), last) or 0
-  local refusal = number_refusal(lock, number)
+  local fence = last > 0 and math.max(last_fence(lock), last) or 0
+  local refusal = fence_refusal(lock, fence)
   if refusal then
     return refusal
   end
@@ -211,7 +211,7 @@ local function win_back(lock, token, ttl_ms, last, list)
   if not redis.call('SET', lock, token .. behind, 'PX', ttl_ms, 'NX') then
     return -1
   end
-  return number > 0 and set_number(lock, number) or 0
+  return fence > 0 and set_fence(lock, fence) or 0
 end
 
 local function drop(lock)

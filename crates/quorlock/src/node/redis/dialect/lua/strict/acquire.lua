@@ -10,20 +10,20 @@ local id, marker = ARGV[6], redis.call('GET', MARKER)
 if now >= sent - BEHIND_US and now <= sent + AHEAD_US and marker
   and marker:find(id, 1, true) == 1
   and (tonumber(marker:sub(#id + 1, #id + 16)) or now + 1) <= now then
-  local record, number, last = redis.pcall('GET', KEYS[1]), 0, tonumber(ARGV[3])
+  local record, fence, last = redis.pcall('GET', KEYS[1]), 0, tonumber(ARGV[3])
   if record then
     record = type(record) == 'string' and record or ''
     -- One that is free, with no waiter in its queue: '-' stands behind its fence.
-    number = record:byte(26) == 45 and record:find('quorlock ', 1, true) == 1
+    fence = record:byte(26) == 45 and record:find('quorlock ', 1, true) == 1
       and tonumber(record:sub(10, 25))
   end
-  if number and number < last and number + ARGV[4] <= last and #ARGV[3] == 16
-    and last - sent <= NUMBERS_AHEAD_US then
+  if fence and fence < last and fence + ARGV[4] <= last and #ARGV[3] == 16
+    and last - sent <= FENCES_AHEAD_US then
     redis.call('SET', KEYS[1], 'quorlock ' .. ARGV[3] .. ' ' .. ARGV[1] .. ' ' .. time[1] .. ' '
       .. time[2] .. ' ' .. ARGV[2])
     return last
   end
-  if not number then
+  if not fence then
     local _, state, owner, seconds, micros, ttl_ms = record:match(RECORD)
     if owner and owner ~= '' and #owner <= 1024 and (state == ' ' or state == '+')
       and seconds * 1000000 + micros + ttl_ms * 1000 > now then

@@ -1,6 +1,6 @@
 -- The record of a lock in the `strict` dialect. Stands before the verbs.
 --
---   LOCK            a string: "quorlock NUMBER TOKEN SECONDS MICROS TTL_MS". It ends TTL_MS after that
+--   LOCK            a string: "quorlock FENCE TOKEN SECONDS MICROS TTL_MS". It ends TTL_MS after that
 --                   moment of this server's clock, which is written as TIME tells it. The end is
 --                   compared by the verbs alone: the key has no expiry of the server's, which could throw
 --                   it away before its time. What no client has used for a day goes by tend.lua. The fence
@@ -23,7 +23,7 @@
 -- MARKER     the key of the marker
 -- QUIET_US   how long at the most it casts no vote, once it belongs to the set
 -- RECORD     the pattern of a record, with all its parts
--- NUMBERS_AHEAD_US  how far a fence may be ahead of the client's time of day
+-- FENCES_AHEAD_US  how far a fence may be ahead of the client's time of day
 --
 -- The last arguments of each call say when it was sent, and over which connection:
 -- ARGV[#ARGV - 1]  the client's time of day then, in us
@@ -84,7 +84,7 @@ local function quarantine_ms()
   if state == 'votes' then
     return 0
   end
-  -- The marker of a set that forms has another word before the rest.
+  -- The marker of a set that forms has another state before the rest.
   local id, begun = ARGV[#ARGV], marker:gsub('^forming ', 'formed ')
   local from = begun:sub(1, #id) == id and tonumber(begun:sub(#id + 1, #id + 16))
   -- One that is due waits for other nodes.
@@ -118,11 +118,11 @@ local function may_pass_on()
 end
 
 -- What lies on the server, of the lock that was read last.
-local number, expiry, owner, waited, shares = 0, 0, '', false, ''
+local fence, expiry, owner, waited, shares = 0, 0, '', false, ''
 
 -- The holder's token, even if its time is over, or false; and an error if the key holds something else.
 local function read(lock)
-  number, expiry, owner, waited, shares = 0, 0, '', false, ''
+  fence, expiry, owner, waited, shares = 0, 0, '', false, ''
   local record = redis.pcall('GET', lock)
   if type(record) == 'table' then
     return false, record
@@ -138,7 +138,7 @@ local function read(lock)
         or 'a string of ' .. #record .. ' bytes that is no lock of this dialect'
       return false, redis.error_reply('WRONGTYPE it holds ' .. what)
     end
-    number, expiry = tonumber(c), seconds * 1000000 + micros + ttl_ms * 1000
+    fence, expiry = tonumber(c), seconds * 1000000 + micros + ttl_ms * 1000
     owner = (state == ' ' or state == '+' or state == '*') and token or ''
     waited = state ~= ' ' and state ~= '-'
   end
@@ -150,7 +150,7 @@ local function write(lock)
   if shares ~= '' then
     state = '*'
   end
-  local record = string.format('quorlock %016.0f%s%s%s %.0f %.0f 0', number, state, owner, shares,
+  local record = string.format('quorlock %016.0f%s%s%s %.0f %.0f 0', fence, state, owner, shares,
     math.floor(expiry / 1000000), expiry % 1000000)
   if redis.pcall('SET', lock, record).err then
     -- A server whose memory is full refuses the first thing that a script stores, but not what follows a
@@ -203,8 +203,8 @@ local function is_live()
 end
 
 -- The last fence that was given out.
-local function last_number()
-  return number
+local function last_fence()
+  return fence
 end
 
 -- A fence above all that were given out and forgotten, where no client proposes one: this server casts votes
@@ -216,39 +216,39 @@ end
 -- A fence that no holder can have been given, since it is more than a day ahead of the client's time of day.
 -- Nothing is granted with one, nor above it: it would spread to other servers, up to where one more is not
 -- another number for Lua. Nothing, or the refusal.
-local function number_refusal(_, least)
-  local high = math.max(number, least)
-  if high > newest() + NUMBERS_AHEAD_US then
+local function fence_refusal(_, least)
+  local high = math.max(fence, least)
+  if high > newest() + FENCES_AHEAD_US then
     return {'NUMBER', digits(math.min(high, 2 ^ 63))}
   end
 end
 
 -- Raises the fence to what is given at least, and returns it; or the refusal.
 local function raise(lock, least)
-  local refusal = number_refusal(lock, least)
+  local refusal = fence_refusal(lock, least)
   if refusal then
     return refusal
   end
-  number = math.max(number, least)
+  fence = math.max(fence, least)
   write(lock)
-  return number
+  return fence
 end
 
 -- Makes it a token's for so long, whether or not it is held. A request that was seen at `seen_us` by this clock is
 -- what its holder counts from: the record must not end before that one's time is over, though the
 -- clock has been set back. Returns the fence, or the refusal.
 local function take(lock, token, ttl_ms, least, block, seen_us)
-  local last = math.max(number + 1, least) + (math.max(block, 1) - 1)
-  local refusal = number_refusal(lock, last)
+  local last = math.max(fence + 1, least) + (math.max(block, 1) - 1)
+  local refusal = fence_refusal(lock, last)
   if refusal then
     return refusal
   end
   local ttl_us = tonumber(ttl_ms) * 1000
   local from = math.max(now(), tonumber(seen_us or 0))
-  number = last
+  fence = last
   expiry, owner, shares = from + ttl_us, token, ''
   write(lock)
-  return number
+  return fence
 end
 
 -- Makes it ours if it is free. Returns the fence, or -1; or an error.
@@ -265,30 +265,30 @@ end
 
 -- Keeps what is ours for so long at least, never shorter. Returns the fence, or the refusal.
 local function keep(lock, token, ttl_ms)
-  local refusal = number_refusal(lock, 0)
+  local refusal = fence_refusal(lock, 0)
   if refusal then
     return refusal
   end
   local ttl_us = tonumber(ttl_ms) * 1000
   expiry = math.max(expiry, now() + ttl_us)
   write(lock)
-  return number
+  return fence
 end
 
 -- Stores the record of a holder again whose lease has not run out, if this server has forgotten it, knows
 -- that, and has seen no later holder; with a list of those who hold it, or ''. Returns the fence, or -1.
 local function heal(lock, token, ttl_ms, least, list)
-  if owner ~= '' and is_live() or number > least then
+  if owner ~= '' and is_live() or fence > least then
     return -1
   end
   if standing() ~= 'quiet' then
     return -1
   end
-  local refusal = number_refusal(lock, least)
+  local refusal = fence_refusal(lock, least)
   if refusal then
     return refusal
   end
-  number, expiry, owner, shares = least, 0, token, list
+  fence, expiry, owner, shares = least, 0, token, list
   return keep(lock, token, ttl_ms)
 end
 
@@ -297,14 +297,14 @@ end
 -- between tried in vain, though its fence is above the holder's. It never becomes lower. A waiter here is
 -- passed it by the release. Returns the fence, or -1; or the refusal.
 local function win_back(lock, token, ttl_ms, last, list)
-  local refusal = vote_refusal() or number_refusal(lock, last)
+  local refusal = vote_refusal() or fence_refusal(lock, last)
   if refusal then
     return refusal
   end
   if owner ~= '' and is_live() then
     return -1
   end
-  number, expiry, owner, shares = math.max(number, last), 0, token, list
+  fence, expiry, owner, shares = math.max(fence, last), 0, token, list
   return keep(lock, token, ttl_ms)
 end
 

@@ -8,12 +8,12 @@
 -- Replies  how many of them are forgotten
 local forgotten = 0
 for _, lock in ipairs(KEYS) do
-  local fence = lock .. ':quorlock:fence'
+  local fence_key = lock .. ':quorlock:fence'
   local record = redis.pcall('GET', lock)
-  local number = type(record) == 'string' and record:match('^quorlock (%d+)[ +*=-]')
-  local key = number and lock or fence
-  number = number or redis.pcall('GET', fence)
-  if type(number) == 'string' and (tonumber(number) or math.huge) > tonumber(ARGV[1]) then
+  local fence = type(record) == 'string' and record:match('^quorlock (%d+)[ +*=-]')
+  local key = fence and lock or fence_key
+  fence = fence or redis.pcall('GET', fence_key)
+  if type(fence) == 'string' and (tonumber(fence) or math.huge) > tonumber(ARGV[1]) then
     redis.call('DEL', key)
     forgotten = forgotten + 1
   end

@@ -16,89 +16,89 @@ use crate::eventually_async as eventually;
 const HIGH: u64 = 1 << 50;
 
 /// Each holder has a higher fence than all before it, whatever is proposed.
-pub async fn every_holder_has_a_higher_number_than_those_before(backend: &impl Backend) {
+pub async fn every_holder_has_a_higher_fence_than_those_before(backend: &impl Backend) {
     let node = open(backend).await;
     let mut last = 0;
     for least in [1, 0, HIGH, 5, HIGH + 100] {
-        let holder = owner("numbered");
+        let holder = owner("fenced");
         let proposal = Proposal { least, block: 1 };
-        let number = holder.acquire_numbered(&node, LONG, proposal).number().await;
-        assert!(number > last && number >= least, "{number} after {last}, {least} wanted");
-        assert_eq!(number, least.max(last + 1), "no higher than it has to be");
+        let fence = holder.acquire_fenced(&node, LONG, proposal).fence().await;
+        assert!(fence > last && fence >= least, "{fence} after {last}, {least} wanted");
+        assert_eq!(fence, least.max(last + 1), "no higher than it has to be");
         let record = holder.seen(&node).await.expect("a record");
-        assert_eq!(record.fence, Some(number));
-        assert_eq!(holder.extend(&node, LONG).number().await, number);
+        assert_eq!(record.fence, Some(fence));
+        assert_eq!(holder.extend(&node, LONG).fence().await, fence);
         assert!(holder.release(&node).is_done().await);
-        last = number;
+        last = fence;
     }
 }
 
 /// A holder that reserves several fences has them all.
-pub async fn a_block_of_numbers_is_nobody_elses(backend: &impl Backend) {
+pub async fn a_block_of_fences_is_nobody_elses(backend: &impl Backend) {
     let node = open(backend).await;
     let (first, next) = (owner("block"), owner("block"));
     let proposal = Proposal { least: 100, block: 16 };
-    assert_eq!(first.acquire_numbered(&node, LONG, proposal).number().await, 115);
+    assert_eq!(first.acquire_fenced(&node, LONG, proposal).fence().await, 115);
     assert!(first.release(&node).is_done().await);
     let proposal = Proposal { least: 101, block: 2 };
-    assert_eq!(next.acquire_numbered(&node, LONG, proposal).number().await, 117);
+    assert_eq!(next.acquire_fenced(&node, LONG, proposal).fence().await, 117);
 }
 
 /// A fence that was proposed elsewhere is taken over from the owner of the record only.
-pub async fn a_number_is_confirmed_by_the_holder_alone(backend: &impl Backend) {
+pub async fn a_fence_is_confirmed_by_the_holder_alone(backend: &impl Backend) {
     let node = open(backend).await;
     let (holder, other) = (owner("confirmed"), owner("confirmed"));
     assert!(!holder.confirm(&node, HIGH).is_done().await, "of nothing");
-    let number = holder.acquire(&node, LONG).number().await;
+    let fence = holder.acquire(&node, LONG).fence().await;
     assert!(!other.confirm(&node, HIGH).is_done().await, "of somebody else's");
-    assert_eq!(holder.seen(&node).await.expect("a record").fence, Some(number));
-    assert_eq!(holder.confirm(&node, HIGH).number().await, HIGH);
-    assert_eq!(holder.confirm(&node, 7).number().await, HIGH, "never lower");
+    assert_eq!(holder.seen(&node).await.expect("a record").fence, Some(fence));
+    assert_eq!(holder.confirm(&node, HIGH).fence().await, HIGH);
+    assert_eq!(holder.confirm(&node, 7).fence().await, HIGH, "never lower");
     assert!(holder.release(&node).is_done().await);
     assert!(!holder.confirm(&node, HIGH + 9).is_done().await, "after the release");
-    assert_eq!(other.acquire(&node, LONG).number().await, HIGH + 1);
+    assert_eq!(other.acquire(&node, LONG).fence().await, HIGH + 1);
 }
 
 /// Also when it was not released.
-pub async fn a_number_outlives_its_record(backend: &impl Backend) {
+pub async fn a_fence_outlives_its_record(backend: &impl Backend) {
     if lacks(backend, &[Need::Leases]).await {
         return;
     }
     let node = open(backend).await;
     let (first, next) = (owner("outlived"), owner("outlived"));
     let proposal = Proposal { least: HIGH, block: 1 };
-    assert_eq!(first.acquire_numbered(&node, short(&node), proposal).number().await, HIGH);
+    assert_eq!(first.acquire_fenced(&node, short(&node), proposal).fence().await, HIGH);
     eventually("the record ends", async || next.acquire(&node, LONG).is_done().await).await;
     assert_eq!(next.seen(&node).await.expect("a record").fence, Some(HIGH + 1));
 }
 
 /// A waiter that gets a lock that is passed on has a higher fence too, and not below what the last
 /// holder proposed to all nodes.
-pub async fn a_grant_comes_with_a_number_of_its_own(backend: &impl Backend) {
+pub async fn a_grant_comes_with_a_fence_of_its_own(backend: &impl Backend) {
     if lacks(backend, &[Need::Queues]).await {
         return;
     }
     let (client, holder) = (Client::of(backend).await, owner("passed on"));
     let node = Arc::clone(client.node());
-    let number = holder.acquire(&node, LONG).number().await;
+    let fence = holder.acquire(&node, LONG).fence().await;
     let (first, second) = (client.waiter("passed on", 1), client.waiter("passed on", 2));
     for waiter in [&first, &second] {
         waiter.wait(TicketNumber::New(1), LONG).queued().await;
     }
     assert!(holder.release_to(&node, 0).is_done().await);
-    eventually("word comes", async || client.words().await.len() == 1).await;
-    assert_eq!(client.numbers(), [number + 1]);
-    assert_eq!(first.seen().await.expect("a record").fence, Some(number + 1));
+    eventually("a grant message comes", async || client.grant_messages().await.len() == 1).await;
+    assert_eq!(client.fences(), [fence + 1]);
+    assert_eq!(first.seen().await.expect("a record").fence, Some(fence + 1));
     assert!(first.owner().release_to(&node, HIGH).is_done().await);
-    eventually("word comes", async || client.words().await.len() == 1).await;
-    assert_eq!(client.numbers(), [number + 1, HIGH]);
+    eventually("a grant message comes", async || client.grant_messages().await.len() == 1).await;
+    assert_eq!(client.fences(), [fence + 1, HIGH]);
     let again = second.wait(TicketNumber::New(1), LONG);
-    assert_eq!(again.number().await, HIGH, "the same holder keeps its number");
+    assert_eq!(again.fence().await, HIGH, "the same holder keeps its fence");
 }
 
 /// A client that asks once more for what it has got, or lets another have it, does not leave the fence below
 /// what it proposes now: the node may have forgotten what it gave out since the ticket was stored.
-pub async fn a_number_is_as_high_as_the_latest_request_wants_it(backend: &impl Backend) {
+pub async fn a_fence_is_as_high_as_the_latest_request_wants_it(backend: &impl Backend) {
     if lacks(backend, &[Need::Queues]).await {
         return;
     }
@@ -108,11 +108,11 @@ pub async fn a_number_is_as_high_as_the_latest_request_wants_it(backend: &impl B
     let (first, second) = (client.waiter("latest", 1), client.waiter("latest", 2));
     let asks = |waiter: &super::client::Waiter, place, yielding, least| {
         let ticket = waiter.ticket(TicketNumber::Agreed(place));
-        waiter.owner().wait_numbered(&node, LONG, (ticket, yielding), proposal(least))
+        waiter.owner().wait_fenced(&node, LONG, (ticket, yielding), proposal(least))
     };
-    assert_eq!(asks(&second, 2, false, 100).number().await, 103);
-    assert_eq!(asks(&second, 2, false, 200).number().await, 203);
-    assert_eq!(asks(&second, 2, false, 150).number().await, 203, "never lower");
+    assert_eq!(asks(&second, 2, false, 100).fence().await, 103);
+    assert_eq!(asks(&second, 2, false, 200).fence().await, 203);
+    assert_eq!(asks(&second, 2, false, 150).fence().await, 203, "never lower");
     asks(&first, 1, false, 1).queued().await;
     asks(&second, 2, true, 300).queued().await;
     let record = first.seen().await.expect("a record");
@@ -121,7 +121,7 @@ pub async fn a_number_is_as_high_as_the_latest_request_wants_it(backend: &impl B
 
 /// A node that has come to the end of its fences, or is asked for one beyond it, grants nothing: two holders
 /// with one fence could not be distinguished.
-pub async fn a_number_that_would_not_grow_is_not_given_out(backend: &impl Backend) {
+pub async fn a_fence_that_would_not_grow_is_not_given_out(backend: &impl Backend) {
     const END: u64 = 1 << 53;
     let client = Client::of(backend).await;
     let node = Arc::clone(client.node());
@@ -131,33 +131,33 @@ pub async fn a_number_that_would_not_grow_is_not_given_out(backend: &impl Backen
     {
         let proposal = Proposal { least, block };
         let (holder, waiter) = (owner("the end"), client.waiter("the end", 1));
-        let asked = holder.acquire_numbered(&node, LONG, proposal).answer().await;
+        let asked = holder.acquire_fenced(&node, LONG, proposal).answer().await;
         // A node that compares them with the time of day refuses all of them.
-        let number = given_out(&asked).inspect(|number| {
-            assert!(*number > last && *number < END, "{number} after {last}");
-            last = *number;
+        let fence = given_out(&asked).inspect(|fence| {
+            assert!(*fence > last && *fence < END, "{fence} after {last}");
+            last = *fence;
         });
-        assert!(number.is_none() || holder.release(&node).is_done().await);
+        assert!(fence.is_none() || holder.release(&node).is_done().await);
         let ticket = (waiter.ticket(TicketNumber::New(1)), false);
-        let asked = waiter.owner().wait_numbered(&node, LONG, ticket, proposal).answer().await;
-        let number = given_out(&asked).inspect(|number| {
-            assert!(*number > last && *number < END, "{number} after {last}");
-            last = *number;
+        let asked = waiter.owner().wait_fenced(&node, LONG, ticket, proposal).answer().await;
+        let fence = given_out(&asked).inspect(|fence| {
+            assert!(*fence > last && *fence < END, "{fence} after {last}");
+            last = *fence;
         });
-        assert!(number.is_none() || waiter.release().await);
+        assert!(fence.is_none() || waiter.release().await);
         assert!(holder.seen(&node).await.is_none(), "nothing is left of {proposal:?}");
     }
     let holder = owner("confirmed at the end");
-    let number = holder.acquire(&node, LONG).number().await;
+    let fence = holder.acquire(&node, LONG).fence().await;
     assert_eq!(given_out(&holder.confirm(&node, END).answer().await), None);
-    assert_eq!(holder.extend(&node, LONG).number().await, number, "it was not raised");
+    assert_eq!(holder.extend(&node, LONG).fence().await, fence, "it was not raised");
 }
 
 /// The fence of a grant, or `None` if the node says that there is none.
 fn given_out(answer: &Answer) -> Option<u64> {
     match answer {
-        Answer::Granted { fence: number } => Some(*number),
+        Answer::Granted { fence } => Some(*fence),
         Answer::Failed(failure) if failure.kind() == FailureKind::Fence => None,
-        other => panic!("neither granted nor refused for its number: {other:?}"),
+        other => panic!("neither granted nor refused for its fence: {other:?}"),
     }
 }
