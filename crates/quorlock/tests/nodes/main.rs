@@ -3,6 +3,8 @@
 #[cfg(all(feature = "redis", feature = "sqlite"))]
 mod conformance;
 mod earlier_build;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -14,7 +14,7 @@ pub(super) fn diagnose(mut nodes: Vec<Examination>, quorum: Quorum, settings: Se
     let mut findings = Vec::new();
     duplicates(&mut nodes, &mut findings);
     let usable = nodes.iter().filter(|node| node.usable).count();
-    findings.push(quorum_of(usable, quorum));
+    findings.push(quorum_of(usable, quorum, is_cluster(&nodes)));
     if let Some(warning) = Settings::warning_for(quorum) {
         let remedy = "add a node, or take one away, on all machines at once";
         findings.push(Finding::new("even", Severity::Warn, warning).remedy(remedy));
@@ -101,7 +101,12 @@ fn number(node: &Examination, name: &str) -> Option<i64> {
     }
 }
 
-fn quorum_of(usable: usize, quorum: Quorum) -> Finding {
+/// Whether the only node is a cluster, which counts its own majorities.
+fn is_cluster(nodes: &[Examination]) -> bool {
+    matches!(nodes, [node] if number(node, "members").is_some())
+}
+
+fn quorum_of(usable: usize, quorum: Quorum, is_cluster: bool) -> Finding {
     let (nodes, enough) = (quorum.nodes(), quorum.enough());
     let Some(spare) = usable.checked_sub(enough) else {
         let text = format!("{usable} of {nodes} nodes can be used, and {enough} are needed");
@@ -109,6 +114,7 @@ fn quorum_of(usable: usize, quorum: Quorum) -> Finding {
         return Finding::new("quorum", Severity::Error, text).remedy(remedy);
     };
     let text = match (nodes, spare) {
+        (1, _) if is_cluster => "the cluster can be used".to_owned(),
         (1, _) => "the only node can be used; while it is down, nobody gets a lock".to_owned(),
         (_, 0) => format!("{usable} of {nodes} nodes can be used, all of which are needed"),
         _ => format!("{usable} of {nodes} nodes can be used, and {spare} of them may fail"),

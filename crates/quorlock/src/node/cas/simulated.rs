@@ -482,7 +482,7 @@ impl Client {
                 client: self.id,
                 waiter,
                 secret: Secret::random(&*self.runtime),
-                number: TicketNumber::New(wall_us(&*self.runtime)),
+                ticket_no: TicketNumber::New(wall_us(&*self.runtime)),
                 sent,
                 keep: TTL * 3,
             };

@@ -62,7 +62,7 @@ impl Queue {
     /// Takes or keeps a place, and returns its ticket number.
     pub(super) fn join(&mut self, ticket: &Ticket, place: Place) -> u64 {
         let mine = self.leave(&place.token);
-        let ticket_no = match ticket.number {
+        let ticket_no = match ticket.ticket_no {
             TicketNumber::Agreed(ticket_no) => ticket_no,
             TicketNumber::New(least) => mine.unwrap_or_else(|| {
                 let last = self.0.last_key_value().map(|((last, _), _)| last.saturating_add(1));
@@ -116,10 +116,9 @@ impl State {
         self.queue.remove_client(client);
     }
 
-    /// Whether it is of no use but for the fence.
-    #[cfg(test)]
-    fn is_idle(&self) -> bool {
-        self.note.is_none() && self.queue.is_empty()
+    /// Whether anybody stands in its queue.
+    pub(in crate::node) fn is_waited_for(&self) -> bool {
+        !self.queue.is_empty()
     }
 
     /// As text that people can read.
@@ -241,7 +240,7 @@ mod tests {
     async fn what_is_written_is_read() {
         let runtime = TokioRuntime::current();
         let mut state = State { fence: u64::MAX, ..State::default() };
-        assert!(state.is_idle());
+        assert!(!state.is_waited_for());
         assert_eq!(State::decode(&state.encode()), Some(state.clone()));
         state.token = Some(Token::random(&runtime));
         let text = "two\nlines, a \\ and a \"quote\", \u{e9}\u{1f512}\t\u{7}".to_owned();
@@ -273,11 +272,11 @@ mod tests {
     #[tokio::test]
     async fn a_new_ticket_is_behind_all_and_an_agreed_one_where_it_says() {
         let runtime = TokioRuntime::current();
-        let ticket = |number| Ticket {
+        let ticket = |ticket_no| Ticket {
             client: ClientId(1),
             waiter: 1,
             secret: Secret::random(&runtime),
-            number,
+            ticket_no,
             sent: Moment::from_nanos(0),
             keep: Duration::ZERO,
         };

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use super::address::Address;
 use super::client::{Client, Trouble};
+use super::forget::forget_all;
 use super::messages::{MemberListRequest, MemberListResponse, StatusResponse};
+use super::store::EtcdStore;
 use super::{LEAST_FOR_MEMBER, USUAL_LIMIT};
 use crate::Error;
-use crate::admin::examine::{Examination, Untold, try_out};
+use crate::admin::examine::{Examination, Unnotified, try_out};
 use crate::node::{Failure, Node, NodeContext};
 use crate::runtime::BoxFuture;
 
-const UNTOLD: Untold = Untold::Wrong(
+const UNNOTIFIED: Unnotified = Unnotified::Wrong(
     "let this user read and write all keys behind the prefix: grant messages are keys there",
 );
 
@@ -34,8 +36,10 @@ pub(in crate::node) fn examine(
             examination.fail(&failure);
             return examination;
         }
-        // What is left of it ends by itself.
-        try_out(&mut examination, opened, &context, &name, UNTOLD).await;
+        let tried = try_out(&mut examination, opened, &context, &name, UNNOTIFIED).await;
+        let store = EtcdStore::new(client, address.prefix, context.client, &context.runtime);
+        // If it cannot be forgotten, it goes by itself.
+        let _ = forget_all(&store, tried.as_slice()).await;
         examination
     }))
 }

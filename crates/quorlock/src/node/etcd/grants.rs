@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::once;
 use http::uri::PathAndQuery;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::{Status, Streaming};
@@ -15,6 +16,7 @@ use super::keys::end_of;
 use super::messages::{NO_DELETE, WatchCreateRequest, WatchRequest, WatchResponse};
 use super::store::EtcdStore;
 use crate::locked::locked;
+use crate::node::cas::Readiness;
 use crate::node::{Grant, Inbox, Secret};
 use crate::runtime::Moment;
 
@@ -42,8 +44,8 @@ fn decode(waiter: &[u8], value: &[u8]) -> Option<Grant> {
 }
 
 impl EtcdStore {
-    /// Listens until the client is closed. `limit` is for a watch to begin.
-    pub(super) async fn watch_grants(&self, limit: Duration) {
+    /// Listens until the client is closed. `limit` is for a watch to begin; `known` learns why it does not.
+    pub(super) async fn watch_grants(&self, limit: Duration, known: &watch::Sender<Readiness>) {
         let mut closed = self.is_closed.subscribe();
         let mut pause = PAUSE;
         let mut is_first = true;
@@ -65,7 +67,14 @@ impl EtcdStore {
                 self.is_listening.send_replace(false);
                 if let Some(status) = failed {
                     let failure = self.client.trouble(&status).failure();
-                    self.client.passed_over(at, failure);
+                    let failure = self.client.passed_over(at, failure);
+                    known.send_if_modified(|known| {
+                        let is_news = matches!(known, None | Some(Err(_)));
+                        if is_news {
+                            *known = Some(Err(failure));
+                        }
+                        is_news
+                    });
                 }
             };
             tokio::select! {

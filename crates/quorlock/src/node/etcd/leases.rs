@@ -15,9 +15,10 @@ use std::time::Duration;
 use super::client::{Client, Trouble};
 use super::keys::Keys;
 use super::messages::{
-    Compare, EQUAL, LeaseGrantRequest, LeaseGrantResponse, MOD, PutRequest, RangeRequest,
-    RangeResponse, Request, RequestOp, Target, TxnRequest, TxnResponse,
+    LeaseGrantRequest, LeaseGrantResponse, PutRequest, RangeRequest, RangeResponse, Request,
+    RequestOp, TxnRequest, TxnResponse,
 };
+use super::store::is_version;
 use crate::locked::locked;
 use crate::node::{Failure, FailureKind};
 use crate::runtime::{Moment, Runtime, wall_us};
@@ -167,15 +168,8 @@ impl Leases {
         let put =
             PutRequest { key: key.clone(), value: format!("{id} {hour}").into_bytes(), lease: id };
         let version = there.map_or(0, |kv| kv.mod_revision);
-        let is_same = Compare {
-            result: EQUAL,
-            target: MOD,
-            key,
-            union: Some(Target::ModRevision(version)),
-            range_end: Vec::new(),
-        };
         let txn = TxnRequest {
-            compare: vec![is_same],
+            compare: vec![is_version(key, version)],
             success: vec![RequestOp { request: Some(Request::Put(put)) }],
             failure: Vec::new(),
         };

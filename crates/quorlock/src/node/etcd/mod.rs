@@ -32,11 +32,12 @@
 //!
 //! Files: `address` reads the URL, `client` calls members, `tls` secures that, `messages` are etcd's own, `keys` says
 //! what lies where, `leases` makes records end, `store` reads and writes locks, `grants` are the messages, `examine`
-//! reports what the cluster is.
+//! reports what the cluster is, `forget` clears names away.
 
 mod address;
 mod client;
 mod examine;
+mod forget;
 mod grants;
 mod keys;
 mod leases;
@@ -51,7 +52,7 @@ use tokio::sync::watch;
 
 use super::cas::{CasNode, Readiness};
 use super::kinds::{Kind, KindTerms};
-use super::{Capabilities, Failure, Login, NodeContext, TtlRange};
+use super::{Capabilities, Failure, FailureKind, Login, NodeContext, TtlRange};
 use crate::Error;
 use crate::admin::init::Look;
 use address::Address;
@@ -78,12 +79,9 @@ pub(super) const KIND: Kind = Kind {
         let label = label(index, url)?;
         Ok(Box::pin(async { Look::without_marker(label) }))
     },
-    // What is kept of free locks ends by itself.
-    forget: |index, url, _, _| {
-        let label = label(index, url)?;
-        Ok(Box::pin(async { (label, Ok(0)) }))
-    },
-    forget_number: |index, url, _, _| {
+    forget: forget::forget,
+    // No fence is refused for the time of day.
+    forget_fence: |index, url, _, _| {
         let label = label(index, url)?;
         Ok(Box::pin(async { (label, Ok(0)) }))
     },
@@ -130,22 +128,27 @@ fn open(index: usize, url: &str, context: &NodeContext) -> Result<CasNode<EtcdSt
 /// Connects, and listens from then on.
 async fn connect(store: Arc<EtcdStore>, known: watch::Sender<Readiness>, limit: Duration) {
     let mut closed = store.is_closed.subscribe();
-    let ready = async {
+    let serving = async {
+        let began = tokio::time::Instant::now();
         while let Err(failure) = greet(&store).await {
-            known.send_replace(Some(Err(failure)));
+            // It may be electing a leader.
+            let may_pass = matches!(failure.kind(), FailureKind::Broken | FailureKind::Silent);
+            if !may_pass || began.elapsed() > limit {
+                known.send_replace(Some(Err(failure)));
+            }
             tokio::time::sleep(PAUSE).await;
         }
         let mut is_listening = store.is_listening.subscribe();
-        // Whoever waits is notified, so nobody waits before that works.
-        let _ = is_listening.wait_for(|is| *is).await;
-        known.send_replace(Some(Ok(capabilities())));
-        std::future::pending::<()>().await;
+        let ready = async {
+            // A waiter is notified, so nobody waits before that works.
+            let _ = is_listening.wait_for(|is| *is).await;
+            known.send_replace(Some(Ok(capabilities())));
+        };
+        tokio::join!(ready, store.watch_grants(limit, &known), store.live());
     };
     tokio::select! {
         _ = closed.wait_for(|is| *is) => {}
-        () = ready => {}
-        () = store.watch_grants(limit) => {}
-        () = store.live() => {}
+        () = serving => {}
     }
 }
 
@@ -155,7 +158,8 @@ async fn greet(store: &EtcdStore) -> Result<(), Failure> {
     for _ in 0..store.client.len() {
         let at = store.client.active();
         match store.client.status(at).await {
-            Ok(_) => return Ok(()),
+            // It may be up, and not let us in.
+            Ok(_) => return store.try_rights().await,
             Err(failure) => result = Err(store.client.passed_over(at, failure)),
         }
     }

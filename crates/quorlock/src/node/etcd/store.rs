@@ -80,6 +80,13 @@ impl EtcdStore {
         self.client.call(TXN, txn).await
     }
 
+    /// Fails if this user cannot read here.
+    pub(super) async fn try_rights(&self) -> Result<(), Failure> {
+        let read = vec![get(self.keys.rest(), Vec::new())];
+        let txn = TxnRequest { success: read, ..TxnRequest::default() };
+        self.txn(txn).await.map(|_| ()).map_err(Trouble::failure)
+    }
+
     /// The requests that read all of a lock.
     fn reads(&self, name: &Name) -> Vec<RequestOp> {
         let holds = self.keys.holds(name);
@@ -233,6 +240,26 @@ impl EtcdStore {
         }
     }
 
+    /// Deletes what is kept of a lock, unless it is held or waited for. Returns whether nothing is left of it.
+    pub(super) async fn forget(&self, name: &Name) -> Result<bool, Failure> {
+        loop {
+            let found = self.read(name).await?;
+            if found.version == 0 && found.holds.is_empty() {
+                return Ok(true);
+            }
+            if !found.holds.is_empty() || found.state.is_waited_for() {
+                return Ok(false);
+            }
+            let key = self.keys.state(name);
+            let compare = vec![is_version(key.clone(), found.version)];
+            let success = vec![delete(key, Vec::new())];
+            let txn = TxnRequest { compare, success, failure: Vec::new() };
+            if self.txn(txn).await.map_err(Trouble::failure)?.succeeded {
+                return Ok(true);
+            }
+        }
+    }
+
     async fn try_write(
         &self,
         name: &Name,
@@ -241,13 +268,7 @@ impl EtcdStore {
     ) -> Result<Written, Trouble> {
         let now = self.runtime.now();
         let (success, holds) = self.requests(name, found, change).await?;
-        let mut compare = vec![Compare {
-            result: EQUAL,
-            target: MOD,
-            key: self.keys.state(name),
-            union: Some(Target::ModRevision(found.version)),
-            range_end: Vec::new(),
-        }];
+        let mut compare = vec![is_version(self.keys.state(name), found.version)];
         let mut failure = self.reads(name);
         if change.only_if_held {
             let holds = self.keys.holds(name);
@@ -348,6 +369,12 @@ fn delete(key: Vec<u8>, range_end: Vec<u8>) -> RequestOp {
 
 fn is_put(op: &RequestOp, key: &[u8]) -> bool {
     matches!(&op.request, Some(Request::Put(put)) if put.key == key)
+}
+
+/// Whether a key was last written at this revision; zero for one that is not there.
+pub(super) fn is_version(key: Vec<u8>, version: i64) -> Compare {
+    let union = Some(Target::ModRevision(version));
+    Compare { result: EQUAL, target: MOD, key, union, range_end: Vec::new() }
 }
 
 /// Whether there is a key in the range.
