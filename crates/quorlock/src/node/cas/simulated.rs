@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::{CasNode, Change, Found, Hold, Store, Written};
+use super::{CasNode, Change, Found, Store, Written};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
@@ -140,7 +140,7 @@ impl World {
         Moment::from_nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    fn break_promise(&self, what: String) {
+    fn break_promise(&self, what: &str) {
         locked(&self.kept).broken.push(format!("{:?}: {what}", self.start.elapsed()));
     }
 
@@ -235,7 +235,7 @@ impl World {
             }
             kept.believers.insert(name.clone(), (token, until));
         }
-        broken.into_iter().for_each(|what| self.break_promise(what));
+        broken.into_iter().for_each(|what| self.break_promise(&what));
     }
 
     fn believe_no_more(&self, name: &Name, token: Token) {
@@ -553,7 +553,7 @@ async fn run(seed: u64, planted: Planted) -> (Vec<String>, usize) {
     for name in &names {
         // What is left of the others ends by itself.
         if !last.turn(name, true).await {
-            world.break_promise(format!("{name} cannot be had though nobody is in the way"));
+            world.break_promise(&format!("{name} cannot be had though nobody is in the way"));
         }
     }
     let broken = std::mem::take(&mut locked(&world.kept).broken);

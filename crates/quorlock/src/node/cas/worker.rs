@@ -110,7 +110,6 @@ struct Worker<S> {
 }
 
 /// The calls of one name.
-#[derive(Default)]
 struct Lane {
     waiting: VecDeque<Waiting>,
     /// `None` while a call is served, which has it.
@@ -169,7 +168,7 @@ impl<S: Store> Worker<S> {
         }
         let name = call.request().name.clone();
         self.forget_some();
-        let lane = self.lanes.entry(name.clone()).or_insert_with(Lane::new);
+        let lane = self.lanes.entry(name.clone()).or_default();
         match lane.known.take() {
             Some(known) => self.start(name, known, call, deadline),
             None => {
@@ -233,8 +232,8 @@ impl<S: Store> Worker<S> {
     }
 }
 
-impl Lane {
-    fn new() -> Self {
+impl Default for Lane {
+    fn default() -> Self {
         Self { waiting: VecDeque::new(), known: Some(Known::default()) }
     }
 }

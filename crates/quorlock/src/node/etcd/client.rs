@@ -141,7 +141,7 @@ impl Client {
                 locked(&self.members[at].state).why = None;
                 Ok(answer)
             }
-            Err(Trouble::Failed(failure)) => Err(self.passed_over(at, failure).into()),
+            Err(Trouble::Failed(failure)) => Err(self.passed_over(at, &failure).into()),
             Err(trouble) => Err(trouble),
         }
     }
@@ -242,7 +242,7 @@ impl Client {
     }
 
     /// The next member is asked from now on. What each of them has said.
-    pub(super) fn passed_over(&self, at: usize, failure: Failure) -> Failure {
+    pub(super) fn passed_over(&self, at: usize, failure: &Failure) -> Failure {
         {
             let mut state = locked(&self.members[at].state);
             state.is_known = false;

@@ -54,7 +54,7 @@ async fn look(examination: &mut Examination, client: &Client) -> Result<(), Fail
             Err(failure) => {
                 let text = format!("{}: {failure}", client.name(at));
                 examination.warn("member", text, "start it, or take it out of the URL");
-                first_failure.get_or_insert(client.passed_over(at, failure));
+                first_failure.get_or_insert(client.passed_over(at, &failure));
             }
         }
     }

@@ -67,7 +67,7 @@ impl EtcdStore {
                 self.is_listening.send_replace(false);
                 if let Some(status) = failed {
                     let failure = self.client.trouble(&status).failure();
-                    let failure = self.client.passed_over(at, failure);
+                    let failure = self.client.passed_over(at, &failure);
                     known.send_if_modified(|known| {
                         let is_news = matches!(known, None | Some(Err(_)));
                         if is_news {

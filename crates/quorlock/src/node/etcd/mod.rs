@@ -160,7 +160,7 @@ async fn greet(store: &EtcdStore) -> Result<(), Failure> {
         match store.client.status(at).await {
             // It may be up, and not let us in.
             Ok(_) => return store.try_rights().await,
-            Err(failure) => result = Err(store.client.passed_over(at, failure)),
+            Err(failure) => result = Err(store.client.passed_over(at, &failure)),
         }
     }
     result
