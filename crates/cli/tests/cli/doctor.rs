@@ -123,6 +123,9 @@ fn servers_that_are_well_are_told_so_and_nothing_is_left_on_them() {
     let table = outcome(&mut of_urls(&urls(&servers)));
     assert_eq!((table.code, table.stderr.as_str()), (Some(0), ""), "{table:?}");
     assert!(table.stdout.contains("3 of 3 nodes can be used, and 1 of them may fail"), "{table:?}");
+    let class =
+        "AP: 3 independent Redis servers; survives the loss of 1; one that may have forgotten";
+    assert!(table.stdout.contains(class), "{table:?}");
     assert!(table.stdout.starts_with("3 nodes, dialect strict, max TTL 30.0s, TTL 10.0s"));
     assert!(!table.stdout.contains("warn") && !table.stdout.contains("error"), "{table:?}");
 }

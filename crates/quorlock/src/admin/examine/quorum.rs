@@ -15,6 +15,7 @@ pub(super) fn diagnose(mut nodes: Vec<Examination>, quorum: Quorum, settings: Se
     duplicates(&mut nodes, &mut findings);
     let usable = nodes.iter().filter(|node| node.usable).count();
     findings.push(quorum_of(usable, quorum, is_cluster(&nodes)));
+    findings.extend(class_of(&nodes, quorum));
     if let Some(warning) = Settings::warning_for(quorum) {
         let remedy = "add a node, or take one away, on all machines at once";
         findings.push(Finding::new("even", Severity::Warn, warning).remedy(remedy));
@@ -101,9 +102,35 @@ fn number(node: &Examination, name: &str) -> Option<i64> {
     }
 }
 
+/// What the nodes are together, and what that means for a lock. A cluster says so by itself.
+fn class_of(nodes: &[Examination], quorum: Quorum) -> Option<Finding> {
+    let is = |name, value| nodes.iter().all(|node| text(node, name) == Some(value));
+    let text = if is("kind", "sqlite") && nodes.len() == 1 {
+        "one machine: a file, whose locks no other machine sees".to_owned()
+    } else if is("kind", "redis") {
+        let count = quorum.nodes();
+        let what = match count {
+            1 => "one Redis server, and no lock without it".to_owned(),
+            _ => format!(
+                "{count} independent Redis servers; survives the loss of {}",
+                quorum.may_fail()
+            ),
+        };
+        let forgets = if is("dialect", "strict") {
+            "one that may have forgotten locks casts no vote for a while"
+        } else {
+            "one that forgets locks can let a second holder in"
+        };
+        format!("AP: {what}; {forgets}")
+    } else {
+        return None;
+    };
+    Some(Finding::new("class", Severity::Ok, text))
+}
+
 /// Whether the only node is a cluster, which counts its own majorities.
 fn is_cluster(nodes: &[Examination]) -> bool {
-    matches!(nodes, [node] if number(node, "members").is_some())
+    matches!(nodes, [node] if number(node, "cluster_members").is_some())
 }
 
 fn quorum_of(usable: usize, quorum: Quorum, is_cluster: bool) -> Finding {

@@ -73,7 +73,7 @@ async fn look(examination: &mut Examination, client: &Client) -> Result<(), Fail
     let members: MemberListResponse =
         client.call(list, MemberListRequest {}).await.map_err(Trouble::failure)?;
     let voting = members.members.iter().filter(|member| !member.is_learner).count();
-    examination.number("members", voting);
+    examination.number("cluster_members", voting);
     diagnose_size(examination, voting);
     Ok(())
 }
@@ -109,7 +109,7 @@ fn diagnose_size(examination: &mut Examination, voting: usize) {
     let can_lose = voting.saturating_sub(1) / 2;
     if can_lose == 0 {
         examination.warn(
-            "survives",
+            "class",
             format!(
                 "CP: one etcd cluster of {voting}: no lock can be taken while a member is down"
             ),
@@ -119,6 +119,6 @@ fn diagnose_size(examination: &mut Examination, voting: usize) {
         let text = format!(
             "CP: one etcd cluster of {voting}; locks survive the loss of {can_lose}, and are not forgotten"
         );
-        examination.ok("survives", text);
+        examination.ok("class", text);
     }
 }

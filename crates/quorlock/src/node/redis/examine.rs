@@ -38,6 +38,7 @@ pub(in crate::node) fn examine(
     Ok(Box::pin(async move {
         let mut examination = Examination::new(address.label.as_str());
         examination.text("kind", "redis");
+        examination.text("dialect", context.options.redis.dialect.to_string());
         examination.flag("tls", address.tls.is_some());
         examination.flag("local", matches!(address.place, Place::Unix(_)));
         let limit = 2 * context.settings.connect_limit;
