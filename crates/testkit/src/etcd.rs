@@ -1,11 +1,13 @@
 //! Real etcd servers in child processes.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::ensemble::{self, Home, Member, Shared};
 use crate::skipping;
+use crate::tls::Certificates;
 
 /// The program that is run.
 const ETCD: &str = "etcd";
@@ -13,6 +15,7 @@ const ETCD: &str = "etcd";
 /// Which of a member's ports is for what.
 const CLIENTS: usize = 0;
 const PEERS: usize = 1;
+const SECURE: usize = 2;
 
 /// An etcd cluster of the test's own, on free ports of 127.0.0.1.
 ///
@@ -23,7 +26,44 @@ pub struct EtcdCluster {
     members: Vec<Member>,
 }
 
+/// Where a member speaks TLS, and what it asks of its clients.
+#[derive(Debug)]
+pub struct EtcdTls {
+    /// `127.0.0.1:PORT`.
+    pub endpoint: String,
+    /// The authority that a client has to trust, as a PEM file.
+    pub ca: PathBuf,
+    /// A certificate that a client has to show.
+    pub cert: PathBuf,
+    /// The key of that.
+    pub key: PathBuf,
+}
+
 impl EtcdCluster {
+    /// Starts one member that speaks TLS on a port of its own, and lets nobody in there without a certificate.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up. The message has the end of its log.
+    #[must_use]
+    pub fn start_with_tls() -> (Self, EtcdTls) {
+        let program = skipping::program(ETCD).into_os_string();
+        let home = Home::new(ETCD, 3);
+        let Certificates { ca, server: cert, key } = Certificates::write_to(home.dir());
+        let endpoint = format!("127.0.0.1:{}", home.port(SECURE));
+        let mut args = arguments(0, &home, &peer(0, &home));
+        let urls = format!("{},https://{endpoint}", local(home.port(CLIENTS)));
+        args.extend(["--listen-client-urls".into(), urls.into(), "--client-cert-auth".into()]);
+        for (name, file) in
+            [("--cert-file", &cert), ("--key-file", &key), ("--trusted-ca-file", &ca)]
+        {
+            args.extend([name.into(), file.into()]);
+        }
+        let cluster = Self { members: vec![Member::launch(program, args, home)] };
+        cluster.wait_until_healthy();
+        (cluster, EtcdTls { endpoint, ca, cert, key })
+    }
+
     /// Starts a cluster, and waits until all members are healthy.
     ///
     /// # Panics

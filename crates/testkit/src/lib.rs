@@ -63,7 +63,7 @@ use std::time::{Duration, Instant};
 pub use builder::{AppendFsync, RedisServerBuilder};
 pub use clock::ServerClock;
 pub use ensemble::fresh_prefix;
-pub use etcd::EtcdCluster;
+pub use etcd::{EtcdCluster, EtcdTls};
 pub use forgetting::AofMark;
 pub use hostile::{Conversation, HostileServer};
 pub use lockers::{patient, patient_options, redlock_locker, urls};

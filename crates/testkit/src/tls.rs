@@ -48,7 +48,9 @@ fn make() -> Result<[String; 3], rcgen::Error> {
     let mut server = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
     server.distinguished_name.push(DnType::CommonName, "Quorlock test server");
     server.use_authority_key_identifier_extension = true;
-    server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    // Servers that ask their clients for a certificate take the same one.
+    server.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let server_key = KeyPair::generate()?;
     let server_pem = server.signed_by(&server_key, &Issuer::new(ca, ca_key))?.pem();
 

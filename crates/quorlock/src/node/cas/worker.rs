@@ -151,7 +151,7 @@ impl<S: Store> Worker<S> {
                     None => is_open = false,
                 },
                 Some((name, known)) = self.running.next() => self.go_on(name, known),
-                () = &mut tick => {
+                () = &mut tick, if self.waiting > 0 => {
                     self.give_up_late();
                     tick = self.serving.runtime.sleep(self.serving.limit / 4);
                 }

@@ -1,6 +1,7 @@
 //! Calls to the members of a cluster: to one of them at a time, and to the next when that one fails.
 
 use std::error::Error as _;
+use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -63,12 +64,22 @@ pub(super) struct Client {
     pub(super) moved: Notify,
     /// Zero until a member has said which cluster it is of.
     cluster: AtomicU64,
-    login: Option<(String, String)>,
+    login: Option<Login>,
     /// What proves that we have logged in.
     token: Mutex<Option<AsciiMetadataValue>>,
     /// For one member to answer in.
     limit: Duration,
     prefix: String,
+}
+
+/// A name and a password. Never shown.
+#[derive(Clone)]
+struct Login(String, String);
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Login")
+    }
 }
 
 #[derive(Debug)]
@@ -113,7 +124,7 @@ impl Client {
             active: AtomicUsize::new(0),
             moved: Notify::new(),
             cluster: AtomicU64::new(0),
-            login: address.login.clone(),
+            login: address.login.clone().map(|(name, password)| Login(name, password)),
             token: Mutex::default(),
             limit,
             prefix: address.prefix.clone(),
@@ -178,7 +189,7 @@ impl Client {
     }
 
     async fn log_in(&self, at: usize) -> Result<(), Failure> {
-        let Some((name, password)) = self.login.clone() else { return Ok(()) };
+        let Some(Login(name, password)) = self.login.clone() else { return Ok(()) };
         let request = AuthenticateRequest { name, password };
         let answer: AuthenticateResponse = self
             .unary(at, "/etcdserverpb.Auth/Authenticate", request)
@@ -379,6 +390,13 @@ fn check_version(version: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn no_password_is_shown() {
+        let address = Address::parse(0, "etcd://ann:hunter2@a").unwrap();
+        let client = Client::new(&address, KEEP_ALIVE).unwrap();
+        assert!(!format!("{client:?} {address:?}").contains("hunter2"));
+    }
 
     #[test]
     fn versions_that_lose_data_are_refused() {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::client::{Client, Trouble};
 use super::keys::{Keys, end_of};
@@ -39,6 +39,8 @@ pub(super) struct EtcdStore {
     runtime: Arc<dyn Runtime>,
     pub(super) me: ClientId,
     life: Mutex<Life>,
+    /// Notified when it begins to wait.
+    waits: Notify,
     pub(super) inbox: Mutex<Option<(usize, Weak<dyn Inbox>)>>,
     /// Whether grant messages arrive.
     pub(super) is_listening: watch::Sender<bool>,
@@ -47,7 +49,7 @@ pub(super) struct EtcdStore {
 }
 
 /// What others know of this client.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Life {
     /// When it was last said that it is there.
     said: Option<Moment>,
@@ -70,6 +72,7 @@ impl EtcdStore {
             runtime: Arc::clone(runtime),
             me,
             life: Mutex::default(),
+            waits: Notify::new(),
             inbox: Mutex::default(),
             is_listening: watch::Sender::new(false),
             is_closed: watch::Sender::new(false),
@@ -200,6 +203,7 @@ impl EtcdStore {
             let mut life = locked(&self.life);
             let until = now.after(ticket_kept(ttl));
             life.waits_until = Some(life.waits_until.map_or(until, |before| before.max(until)));
+            self.waits.notify_one();
             if life.said.is_some_and(|said| now.since(said) < SIGN_OF_LIFE) {
                 return Ok(None);
             }
@@ -210,20 +214,16 @@ impl EtcdStore {
 
     /// Says again and again that this client is there, while it waits.
     pub(super) async fn live(&self) {
-        let mut closed = self.is_closed.subscribe();
-        while !*closed.borrow_and_update() {
-            let is_due = {
-                let (now, life) = (self.runtime.now(), locked(&self.life));
-                life.waits_until.is_some_and(|until| now < until)
-                    && life.said.is_none_or(|said| now.since(said) >= SIGN_OF_LIFE)
-            };
-            if is_due {
+        loop {
+            let (now, life) = (self.runtime.now(), *locked(&self.life));
+            if life.waits_until.is_none_or(|until| until <= now) {
+                self.waits.notified().await;
+                continue;
+            }
+            if life.said.is_none_or(|said| now.since(said) >= SIGN_OF_LIFE) {
                 self.say_alive().await;
             }
-            tokio::select! {
-                () = self.runtime.sleep(SIGN_OF_LIFE / 3) => {}
-                _ = closed.changed() => return,
-            }
+            self.runtime.sleep(SIGN_OF_LIFE / 3).await;
         }
     }
 

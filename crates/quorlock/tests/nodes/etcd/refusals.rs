@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::Locker;
-use quorlock_testkit::{EtcdCluster, RedisServer, test};
+use quorlock_testkit::{EtcdCluster, EtcdTls, RedisServer, test};
 
 use super::{etcdctl, on};
 
@@ -46,6 +46,23 @@ async fn a_member_that_speaks_no_tls_is_named() {
     let cluster = EtcdCluster::shared(3);
     let error = refused(&cluster.url().replace("etcd://", "etcds://")).await;
     assert!(error.contains(&cluster.endpoints()[0]), "{error}");
+}
+
+#[test]
+async fn certificates_are_checked_on_both_sides() {
+    let (_cluster, tls) = EtcdCluster::start_with_tls();
+    let EtcdTls { endpoint, ca, cert, key } = &tls;
+    let (ca, cert, key) = (ca.display(), cert.display(), key.display());
+    let error = refused(&format!("etcds://{endpoint}?ca={ca}")).await;
+    assert!(error.contains(endpoint), "without a certificate: {error}");
+    let error = refused(&format!("etcds://{endpoint}?cert={cert}&key={key}")).await;
+    assert!(error.contains(endpoint), "of an authority that is not known: {error}");
+    let error = refused(&format!("etcds://{endpoint}?ca=/nowhere.pem")).await;
+    assert!(error.contains("/nowhere.pem cannot be read"), "{error}");
+
+    let url = format!("etcds://{endpoint}?ca={ca}&cert={cert}&key={key}");
+    let locker = Locker::builder().nodes([url]).connect().await.expect("connected");
+    locker.lock("x").await.expect("free").release().await.expect("released");
 }
 
 #[test]
