@@ -45,6 +45,7 @@ mod forgetting;
 mod hostile;
 mod lockers;
 mod logs;
+mod network;
 mod postgres;
 mod proxy;
 mod resp;
