@@ -37,6 +37,14 @@ pub enum Kind {
     Limit,
 }
 
+/// What several servers of are one place to lock on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    Etcd,
+    ZooKeeper,
+    Redis,
+}
+
 /// All systems, as the tables have them.
 pub fn systems() -> Vec<System> {
     let peer = |name, made, one_node| System { name, made, kind: Kind::Peer, one_node };
@@ -61,6 +69,24 @@ pub fn systems() -> Vec<System> {
         limit(REDIS_BENCHMARK, Some("one node only")),
     ];
     variants.chain(others).collect()
+}
+
+/// Those that are compared on what agrees by itself, each with what it locks on.
+pub fn on_engines() -> Vec<(System, Engine)> {
+    let ours = |name| System {
+        name,
+        made: Made::Here,
+        kind: Kind::Quorlock(Home::Servers),
+        one_node: None,
+    };
+    let peer = |name, made| System { name, made, kind: Kind::Peer, one_node: None };
+    vec![
+        (ours("quorlock-etcd"), Engine::Etcd),
+        (peer("etcd-mutex", Made::Go), Engine::Etcd),
+        (ours("quorlock-zookeeper"), Engine::ZooKeeper),
+        (peer("curator", Made::Java), Engine::ZooKeeper),
+        (ours("quorlock-strict"), Engine::Redis),
+    ]
 }
 
 /// Those whose locks live on the servers.
@@ -99,8 +125,18 @@ pub struct Cycles {
     pub cpu_seconds: f64,
     pub p50_us: f64,
     pub p99_us: f64,
+    /// p50 and p99 of its two halves. Not every peer tells them apart.
+    pub lock_us: Option<[f64; 2]>,
+    pub release_us: Option<[f64; 2]>,
     pub failed: u64,
     pub error: Option<String>,
+}
+
+/// What a peer tells of a lock that it had: from when until when it believed in it, zero if it had none.
+#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
+pub struct Belief {
+    pub acquired_ns: u64,
+    pub until_ns: u64,
 }
 
 /// What a peer tells of a round of waiting. A turn has the waiter, and when it asked, had the lock
