@@ -13,7 +13,7 @@ use self::servers::Servers;
 use crate::Run;
 use crate::contest::{Entrant, Sample};
 use crate::order::Order;
-use crate::peers::{Engine, Process, System, Tools, on_engines};
+use crate::peers::{Cycles, Engine, Made, Process, System, Tools, on_engines};
 use crate::report::{Cell, Column, Group, Report, Row};
 use crate::stats::median;
 
@@ -136,11 +136,15 @@ fn cycles(run: &Run, servers: &Servers, contestants: &mut [Contestant]) -> Resul
 }
 
 fn warm_up(run: &Run, contestants: &mut [Contestant], setting: &Setting) {
-    for (index, Contestant { entrant, .. }) in contestants.iter_mut().enumerate() {
+    for (index, Contestant { entrant, engine }) in contestants.iter_mut().enumerate() {
         run.progress(&format!("engines, {}, {} warms up", setting.title, entrant.system.name));
-        let seconds = entrant.system.warm_up_seconds(run.quick) / 2.0;
-        let _: Option<crate::peers::Cycles> =
-            entrant.run(&order(setting, index, EVER, seconds), LIMIT);
+        // The servers of this one compile as they go, too.
+        let seconds = match engine {
+            Engine::ZooKeeper => Made::Java.warm_up_seconds(run.quick),
+            Engine::Etcd | Engine::Redis => entrant.system.warm_up_seconds(run.quick),
+        };
+        let seconds = seconds / 2.0;
+        let _: Option<Cycles> = entrant.run(&order(setting, index, EVER, seconds), LIMIT);
     }
 }
 

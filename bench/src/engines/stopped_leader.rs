@@ -17,6 +17,8 @@ const TTL: Duration = Duration::from_secs(5);
 const STOPPED: Duration = Duration::from_secs(4);
 /// For the locks to be taken, and for a waiter to stand behind each.
 const SETTLES: Duration = Duration::from_millis(1_500);
+/// So many moments of a third of a TTL, at one of which the leader is stopped.
+const PHASES: usize = 10;
 /// After this, who was told of no loss has kept its lock.
 const WATCHED: Duration = Duration::from_secs(10);
 /// Between what the first does and what the next does.
@@ -64,10 +66,12 @@ pub fn compare(run: &Run) -> Result<Report> {
         // All of them at once: what happens to the leader happens to all.
         let pairs: Vec<_> =
             systems.iter().map(|(system, _)| Pair::start(run, system, &cluster, leader)).collect();
-        let to_ns = now_ns() + nanos(SETTLES + WATCHED);
+        // Not always at the same moment between two extensions.
+        let settles = SETTLES + TTL * (number % PHASES) as u32 / (3 * PHASES as u32);
+        let to_ns = now_ns() + nanos(settles + WATCHED);
         let pairs: Vec<_> =
             pairs.into_iter().map(|pair| pair.and_then(|pair| pair.go(to_ns))).collect();
-        std::thread::sleep(SETTLES);
+        std::thread::sleep(settles);
         let stopped_ns = now_ns();
         cluster.stop(leader);
         std::thread::sleep(STOPPED);

@@ -108,9 +108,16 @@ impl System {
 
     /// For how long it runs before it is as fast as it gets.
     pub fn warm_up_seconds(&self, quick: bool) -> f64 {
-        match (self.made, quick) {
-            (Made::Java, false) => 8.0,
-            (Made::Java, true) => 1.5,
+        self.made.warm_up_seconds(quick)
+    }
+}
+
+impl Made {
+    /// For how long what was made so runs before it is as fast as it gets.
+    pub fn warm_up_seconds(self, quick: bool) -> f64 {
+        match (self, quick) {
+            (Self::Java, false) => 8.0,
+            (Self::Java, true) => 1.5,
             (_, false) => 0.5,
             (_, true) => 0.2,
         }
