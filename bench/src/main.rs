@@ -11,6 +11,7 @@ mod commands;
 mod contended;
 mod contest;
 mod cpu;
+mod engines;
 mod far;
 mod faults;
 mod growth;
@@ -75,7 +76,14 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
-        [own::PEER, words @ ..] => return runtime.block_on(own::serve(words)),
+        [own::PEER, words @ ..] => {
+            if let Err(error) = runtime.block_on(own::serve(words)) {
+                // Its last line is the reason that a table shows.
+                eprintln!("{error:#}");
+                std::process::exit(1);
+            }
+            return Ok(());
+        }
         [own::ECHO, count] => return own::echo(count),
         [sqlite::MEMBER, part @ ..] => {
             return runtime.block_on(sqlite::member(sqlite::Part::parse(part)?));
@@ -110,6 +118,8 @@ fn main() -> Result<()> {
         Some("burst") => report(alone()?, burst::compare),
         Some("contended") => beside_peers(contended::compare),
         Some("faults") => beside_peers(faults::compare),
+        Some("engines") => engines::compare(&run(Tools::all(&target)?)),
+        Some("stopped-leader") => beside_peers(engines::stopped_leader::compare),
         Some("growth") => report(alone()?, growth::compare),
         Some("release") => report(alone()?, release::compare),
         Some("rounds") => report(alone()?, rounds::compare),

@@ -10,7 +10,7 @@ use crate::project::{Project, run};
 use crate::python_peers;
 
 /// All benchmarks, in the order in which they run.
-const ALL: [&str; 13] = [
+const ALL: [&str; 14] = [
     "latency",
     "unpinned",
     "throughput",
@@ -18,6 +18,7 @@ const ALL: [&str; 13] = [
     "contended",
     "faults",
     "distant",
+    "engines",
     "growth",
     "rounds",
     "release",
@@ -30,8 +31,11 @@ const ALL: [&str; 13] = [
 /// core takes to wake up would be most of what is measured.
 const PINNED: [&str; 3] = ["latency", "faults", "growth"];
 
-/// Shows that the figures of `waiting` can be trusted; not part of all.
-const CHECK: &str = "waiting-check";
+/// Not part of all: one shows that the figures of `waiting` can be trusted, one is a trial of ten minutes.
+const BY_NAME: [&str; 2] = ["waiting-check", "stopped-leader"];
+
+/// Those that need etcd and ZooKeeper.
+const ON_ENGINES: [&str; 2] = ["engines", "stopped-leader"];
 
 /// Those that are measured on a Valkey as well, or only there: it has had a command for a release since 9.0,
 /// and Redis since 8.4.
@@ -54,7 +58,7 @@ impl Bench {
         let mut bench = Self { names: Vec::new(), quick: false, save: false };
         let mut all = false;
         for arg in args {
-            match (arg.as_str(), ALL.iter().chain([&CHECK]).find(|name| *name == arg)) {
+            match (arg.as_str(), ALL.iter().chain(&BY_NAME).find(|name| *name == arg)) {
                 ("--quick", _) => bench.quick = true,
                 ("--save", _) => bench.save = true,
                 ("all", _) => all = true,
@@ -79,6 +83,11 @@ impl Bench {
     /// Builds and runs the benchmarks, one after the other.
     pub(crate) fn run(&self, project: &Project) -> Result<ExitCode> {
         debian::install(debian::missing_redis().as_slice())?;
+        if self.names.iter().any(|name| ON_ENGINES.contains(name)) {
+            let missing: Vec<_> =
+                debian::missing_etcd().chain(debian::missing_zookeeper()).collect();
+            debian::install(&missing)?;
+        }
         let manifest = project.root.join("bench").join("Cargo.toml");
         let target = project.target.join("bench");
         run(project

@@ -54,6 +54,7 @@ WHICH of `bench` is all, or some of:
   burst         10,000 names at once with default settings, all up and one node hung (Quorlock and rslock)
   contended     one name that 16 or 64 waiters want, in one process or four
   faults        one of five nodes hung, two of five dead
+  engines       on etcd and on ZooKeeper, beside their own locks, and beside Quorlock on Redis; handed over too
   distant       five nodes at a distance, and one of them slower
   growth        what a lock costs while many are held, and after a million names (Quorlock only)
   rounds        how often one round trip is enough, alone and among 16 processes (Quorlock only)
@@ -61,9 +62,11 @@ WHICH of `bench` is all, or some of:
   waiting       who is next, on nodes that are further away (Quorlock and rslock)
   sqlite        locks in one file, beside what the file alone costs
   memory        what held locks and waiters need of it (Quorlock and rslock)
+Only by its name:
+  stopped-leader  an etcd leader that stands still, and what holders believe then: thirty runs, ten minutes
 All but those with Quorlock in brackets, `release` and `sqlite` run beside locks of other languages, which are
 installed into the target folder; what cannot be installed is named with the reason. `--quick` tries it out in four minutes. `--save` writes
-the first ten to docs/performance as JSON and as charts; nothing else is ever written there.
+the first eleven to docs/performance as JSON and as charts; nothing else is ever written there.
 
 WHICH of `mutants` is all, or some of:
   protocol      crates/protocol, by its own tests (cargo-mutants, which is installed if it is missing)

@@ -30,6 +30,11 @@ type system interface {
 	wait(name string, deadline time.Time) (release, error)
 }
 
+// One that says when its locks are lost.
+type teller interface {
+	lost() <-chan struct{}
+}
+
 type arguments map[string]string
 
 func (a arguments) number(key string) float64 {
@@ -93,14 +98,21 @@ type cycleReport struct {
 	CpuSeconds float64 `json:"cpu_seconds"`
 	P50Us      float64 `json:"p50_us"`
 	P99Us      float64 `json:"p99_us"`
-	Failed     int     `json:"failed"`
-	Error      *string `json:"error"`
+	// p50 and p99 of its two halves.
+	LockUs    [2]float64 `json:"lock_us"`
+	ReleaseUs [2]float64 `json:"release_us"`
+	Failed    int        `json:"failed"`
+	Error     *string    `json:"error"`
 }
 
-func cycle(s system, prefix string, concurrency int, count int64, seconds float64) cycleReport {
+// What one cycle took, until it had the lock and until that was released.
+type sample struct{ lock, both int64 }
+
+// Each worker has so many `names`, which it uses in turn; zero of them are a new one for each cycle.
+func cycle(s system, prefix string, concurrency, names int, count int64, seconds float64) cycleReport {
 	var failed failures
 	var begun atomic.Int64
-	samples := make([][]int64, concurrency)
+	samples := make([][]sample, concurrency)
 	cpu, start := cpuSeconds(), time.Now()
 	end := start.Add(time.Duration(seconds * float64(time.Second)))
 	var workers sync.WaitGroup
@@ -109,33 +121,52 @@ func cycle(s system, prefix string, concurrency int, count int64, seconds float6
 		go func() {
 			defer workers.Done()
 			for serial := 0; time.Now().Before(end) && begun.Add(1) <= count; serial++ {
-				name := fmt.Sprintf("%s/%d/%d", prefix, worker, serial)
+				which := serial
+				if names > 0 {
+					which = serial % names
+				}
+				name := fmt.Sprintf("%s/%d/%d", prefix, worker, which)
 				from := time.Now()
 				release, err := s.try(name)
+				locked := time.Since(from)
 				if err == nil {
 					err = release()
 				}
 				if err != nil {
 					failed.add(err)
 				} else {
-					samples[worker] = append(samples[worker], int64(time.Since(from)))
+					took := sample{int64(locked), int64(time.Since(from))}
+					samples[worker] = append(samples[worker], took)
 				}
 			}
 		}()
 	}
 	workers.Wait()
 	report := cycleReport{Seconds: time.Since(start).Seconds(), CpuSeconds: cpuSeconds() - cpu}
-	var all []int64
+	var all []sample
 	for _, some := range samples {
 		all = append(all, some...)
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
 	report.Cycles, report.Failed, report.Error = len(all), failed.count, failed.first
-	if len(all) > 0 {
-		report.P50Us = float64(all[(len(all)-1)/2]) / 1e3
-		report.P99Us = float64(all[(len(all)-1)*99/100]) / 1e3
-	}
+	both := quantilesUs(all, func(it sample) int64 { return it.both })
+	report.P50Us, report.P99Us = both[0], both[1]
+	report.LockUs = quantilesUs(all, func(it sample) int64 { return it.lock })
+	report.ReleaseUs = quantilesUs(all, func(it sample) int64 { return it.both - it.lock })
 	return report
+}
+
+// p50 and p99 of some part of all samples.
+func quantilesUs(samples []sample, part func(sample) int64) [2]float64 {
+	if len(samples) == 0 {
+		return [2]float64{}
+	}
+	all := make([]int64, len(samples))
+	for i, it := range samples {
+		all[i] = part(it)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
+	last := len(all) - 1
+	return [2]float64{float64(all[last/2]) / 1e3, float64(all[last*99/100]) / 1e3}
 }
 
 type contendReport struct {
@@ -187,6 +218,32 @@ func contend(s system, args arguments) contendReport {
 	return contendReport{turns, cpuSeconds() - cpu, failed.count, failed.first}
 }
 
+type beliefReport struct {
+	AcquiredNs int64 `json:"acquired_ns"`
+	UntilNs    int64 `json:"until_ns"`
+}
+
+// Waits for a lock, and holds it until it is told of its loss, or the time is up.
+func believe(s system, args arguments) beliefReport {
+	to := args.nanoseconds("to_ns")
+	left := func() time.Duration { return time.Duration(to - monotonicNs()) }
+	release, err := s.wait(args["name"], time.Now().Add(left()))
+	if err != nil {
+		return beliefReport{}
+	}
+	report := beliefReport{AcquiredNs: monotonicNs()}
+	if args["hold"] == "1" {
+		select {
+		case <-s.(teller).lost():
+		case <-time.After(left()):
+		}
+	}
+	report.UntilNs = monotonicNs()
+	// It may be lost.
+	_ = release()
+	return report
+}
+
 func parse(words []string) arguments {
 	args := arguments{}
 	for _, word := range words {
@@ -200,9 +257,15 @@ func round(s system, args arguments) any {
 	switch args["workload"] {
 	case "cycle":
 		concurrency, count := int(args.number("concurrency")), int64(args.number("count"))
-		return cycle(s, args["name"], concurrency, count, args.number("seconds"))
+		names := 0
+		if args["names"] != "" {
+			names = int(args.number("names"))
+		}
+		return cycle(s, args["name"], concurrency, names, count, args.number("seconds"))
 	case "contend":
 		return contend(s, args)
+	case "believe":
+		return believe(s, args)
 	}
 	fail(fmt.Errorf("there is no workload %q", args["workload"]))
 	return nil
@@ -212,7 +275,16 @@ func main() {
 	args := parse(os.Args[1:])
 	var addresses []string
 	for _, url := range strings.Split(args["nodes"], ",") {
-		addresses = append(addresses, strings.TrimPrefix(url, "redis://"))
+		_, address, isURL := strings.Cut(url, "://")
+		if !isURL {
+			// One more member of the same cluster.
+			address = url
+		}
+		addresses = append(addresses, address)
+	}
+	lasts := ttl
+	if args["ttl_ms"] != "" {
+		lasts = time.Duration(args.number("ttl_ms")) * time.Millisecond
 	}
 	var s system
 	switch args["system"] {
@@ -220,10 +292,12 @@ func main() {
 		s = newRedsync(addresses)
 	case "rueidislock":
 		s = newRueidislock(addresses)
+	case "etcd-mutex":
+		s = newEtcd(addresses, lasts)
 	default:
 		fail(fmt.Errorf("there is no system %q", args["system"]))
 	}
-	if first := cycle(s, fmt.Sprintf("bench/ready/%d", os.Getpid()), 1, 1, 60); first.Error != nil {
+	if first := cycle(s, fmt.Sprintf("bench/ready/%d", os.Getpid()), 1, 0, 1, 60); first.Error != nil {
 		fail(fmt.Errorf("the first lock: %s", *first.Error))
 	}
 	fmt.Println("ready")

@@ -13,10 +13,17 @@ use crate::order::Order;
 use crate::peers::Cycles;
 use crate::stats::at;
 
+/// What one cycle took.
+#[derive(Clone, Copy)]
+struct Sample {
+    lock: Duration,
+    release: Duration,
+}
+
 /// What one worker has seen.
 #[derive(Default)]
 struct Tally {
-    samples: Vec<Duration>,
+    samples: Vec<Sample>,
     failed: u64,
     error: Option<String>,
 }
@@ -26,6 +33,9 @@ struct Tally {
 pub async fn cycles(system: &Arc<System>, order: &Order) -> Result<Cycles> {
     let (concurrency, count): (usize, u64) = (order.number("concurrency")?, order.number("count")?);
     let limit = Duration::try_from_secs_f64(order.number("seconds")?)?;
+    // Each worker has so many names, which it uses in turn; none of them is a new one for each cycle.
+    let names: Option<u64> =
+        order.text("names").is_ok().then(|| order.number("names")).transpose()?;
     let begun = Arc::new(AtomicU64::new(0));
     let (cpu, start) = (cpu::own_seconds(), Instant::now());
     let mut workers = JoinSet::new();
@@ -38,10 +48,9 @@ pub async fn cycles(system: &Arc<System>, order: &Order) -> Result<Cycles> {
                 if start.elapsed() >= limit || begun.fetch_add(1, Ordering::Relaxed) >= count {
                     break;
                 }
-                let name = format!("{prefix}/{serial}");
-                let begun = Instant::now();
+                let name = format!("{prefix}/{}", names.map_or(serial, |names| serial % names));
                 match cycle(&system, &name).await {
-                    Ok(()) => tally.samples.push(begun.elapsed()),
+                    Ok(sample) => tally.samples.push(sample),
                     Err(error) => {
                         tally.failed += 1;
                         tally.error.get_or_insert_with(|| error.to_string());
@@ -59,11 +68,21 @@ pub async fn cycles(system: &Arc<System>, order: &Order) -> Result<Cycles> {
         all.error = all.error.or(tally.error);
     }
     let (took, cpu) = (start.elapsed(), cpu::own_seconds() - cpu);
-    Ok(Cycles { failed: all.failed, error: all.error, ..report(all.samples, took, cpu) })
+    let part = |of: fn(&Sample) -> Duration| {
+        let part = report(all.samples.iter().map(of).collect(), took, cpu);
+        Some([part.p50_us, part.p99_us])
+    };
+    let (lock_us, release_us) = (part(|it| it.lock), part(|it| it.release));
+    let both = report(all.samples.iter().map(|it| it.lock + it.release).collect(), took, cpu);
+    Ok(Cycles { failed: all.failed, error: all.error, lock_us, release_us, ..both })
 }
 
-async fn cycle(system: &System, name: &str) -> Result<(), Error> {
-    system.release(system.try_lock(name).await?).await
+async fn cycle(system: &System, name: &str) -> Result<Sample, Error> {
+    let begun = Instant::now();
+    let held = system.try_lock(name).await?;
+    let lock = begun.elapsed();
+    system.release(held).await?;
+    Ok(Sample { lock, release: begun.elapsed() - lock })
 }
 
 /// What samples say, if nothing has failed.
@@ -79,6 +98,8 @@ pub fn report(mut samples: Vec<Duration>, took: Duration, cpu_seconds: f64) -> C
         cpu_seconds,
         p50_us: quantile_us(0.5),
         p99_us: quantile_us(0.99),
+        lock_us: None,
+        release_us: None,
         failed: 0,
         error: None,
     }

@@ -2,6 +2,7 @@
 //! with the runner as the others do; see `peers/README.md`.
 
 mod bare;
+mod believe;
 mod burst;
 mod contend;
 mod cycle;
@@ -13,6 +14,7 @@ mod variants;
 
 use std::io::{BufRead, stdin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -25,6 +27,7 @@ pub use self::system::DEFAULTS;
 use self::system::System;
 pub use self::variants::{Home, VARIANTS};
 use crate::order::Order;
+use crate::systems::TTL;
 
 /// The hidden benchmark that is a peer.
 pub const PEER: &str = "peer";
@@ -45,12 +48,18 @@ enum Peer {
 
 impl Peer {
     async fn connect(args: &Order) -> Result<Self> {
-        let nodes: Vec<_> = args.text("nodes")?.split(',').map(str::to_owned).collect();
+        let nodes = urls(args.text("nodes")?);
+        let ttl = match args.text("ttl_ms") {
+            Ok(_) => Duration::from_millis(args.number("ttl_ms")?),
+            Err(_) => TTL,
+        };
         Ok(match args.text("system")? {
             BARE => Self::Bare(Bare::to_servers(&nodes)?),
             TCP => Self::Bare(Bare::to_echoes(nodes.len())?),
             REDIS_BENCHMARK => Self::RedisBenchmark(RedisBenchmark::of(&nodes[0])?),
-            name => Self::System(Arc::new(System::connect(name, nodes).await?), Holder::default()),
+            name => {
+                Self::System(Arc::new(System::connect(name, nodes, ttl).await?), Holder::default())
+            }
         })
     }
 
@@ -64,6 +73,9 @@ impl Peer {
             (Self::System(system, _), "contend") => {
                 serde_json::to_value(contend::contend(system, order).await?)?
             }
+            (Self::System(system, _), "believe") => {
+                serde_json::to_value(believe::believe(system, order).await?)?
+            }
             (Self::System(system, _), "burst") => {
                 serde_json::to_value(burst::burst(system, order).await?)?
             }
@@ -73,6 +85,22 @@ impl Peer {
             (_, workload) => bail!("there is no workload {workload} for this"),
         })
     }
+}
+
+/// The URLs of a list. What has no scheme is one more member of the one before.
+fn urls(list: &str) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for part in list.split(',') {
+        match urls.last_mut() {
+            // A file's URL has none of these slashes, and is alone.
+            Some(members) if !part.contains("://") => {
+                members.push(',');
+                members.push_str(part);
+            }
+            _ => urls.push(part.to_owned()),
+        }
+    }
+    urls
 }
 
 /// Runs as a peer.
@@ -94,4 +122,20 @@ pub async fn serve(words: &[&str]) -> Result<()> {
         println!("{}", peer.round(&order).await?);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_one_cluster_are_one_url() {
+        for (list, expected) in [
+            ("redis://a:1,redis://b:2", vec!["redis://a:1", "redis://b:2"]),
+            ("etcd://a:1,b:2,c:3", vec!["etcd://a:1,b:2,c:3"]),
+            ("sqlite:/tmp/x", vec!["sqlite:/tmp/x"]),
+        ] {
+            assert_eq!(urls(list), expected);
+        }
+    }
 }

@@ -9,7 +9,7 @@ use quorlock::node::Node;
 use quorlock::node::memory::MemoryNode;
 use rslock::LockManager;
 
-use super::variants::{Home, VARIANTS};
+use super::variants::{ENGINES, Home, VARIANTS};
 use crate::systems::{TTL, rslock_at, rslock_once};
 
 /// Stands behind the name of a variant whose settings are the defaults.
@@ -30,13 +30,14 @@ pub enum Held {
 }
 
 impl System {
-    pub async fn connect(name: &str, nodes: Vec<String>) -> Result<Self> {
+    /// `ttl` is of its locks.
+    pub async fn connect(name: &str, nodes: Vec<String>, ttl: Duration) -> Result<Self> {
         let variant = name.trim_end_matches(DEFAULTS);
-        if let Some(variant) = VARIANTS.iter().find(|it| it.name == variant) {
+        if let Some(variant) = VARIANTS.iter().chain(ENGINES).find(|it| it.name == variant) {
             let builder = match name.ends_with(DEFAULTS) {
                 true => Locker::builder(),
                 // Longer than the default, so that a machine that stalls for a moment fails no attempt.
-                false => Locker::builder().node_limit(Duration::from_millis(500)).ttl(TTL),
+                false => Locker::builder().node_limit(Duration::from_millis(500)).ttl(ttl),
             };
             let builder = (variant.set_up)(builder);
             let builder = match variant.home {

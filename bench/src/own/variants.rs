@@ -45,3 +45,9 @@ pub const VARIANTS: &[Variant] = &[
     Variant { name: "quorlock-sqlite", home: Home::File, set_up: |builder| builder },
     Variant { name: "quorlock-memory", home: Home::Memory, set_up: |builder| builder },
 ];
+
+/// Those whose nodes agree by themselves: a URL is enough.
+pub const ENGINES: &[Variant] = &[
+    Variant { name: "quorlock-etcd", home: Home::Servers, set_up: |builder| builder },
+    Variant { name: "quorlock-zookeeper", home: Home::Servers, set_up: |builder| builder },
+];

@@ -98,7 +98,10 @@ fn python(source: &Path, target: &Path) -> Result<Vec<OsString>> {
 }
 
 fn java(source: &Path, target: &Path) -> Result<Vec<OsString>> {
-    unless_done(target, &contents(source, &["pom.xml", "src/main/java/Main.java"])?, || {
+    let classes = ["Main", "Locks", "RedissonLocks", "CuratorLocks"];
+    let classes = classes.map(|class| format!("src/main/java/{class}.java"));
+    let files: Vec<_> = classes.iter().map(String::as_str).chain(["pom.xml"]).collect();
+    unless_done(target, &contents(source, &files)?, || {
         let mut folder = OsString::from("-Dbuild.folder=");
         folder.push(target);
         let mut compile = Command::new("mvn");

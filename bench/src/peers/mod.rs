@@ -37,6 +37,14 @@ pub enum Kind {
     Limit,
 }
 
+/// What several servers of are one place to lock on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    Etcd,
+    ZooKeeper,
+    Redis,
+}
+
 /// All systems, as the tables have them.
 pub fn systems() -> Vec<System> {
     let peer = |name, made, one_node| System { name, made, kind: Kind::Peer, one_node };
@@ -63,6 +71,24 @@ pub fn systems() -> Vec<System> {
     variants.chain(others).collect()
 }
 
+/// Those that are compared on what agrees by itself, each with what it locks on.
+pub fn on_engines() -> Vec<(System, Engine)> {
+    let ours = |name| System {
+        name,
+        made: Made::Here,
+        kind: Kind::Quorlock(Home::Servers),
+        one_node: None,
+    };
+    let peer = |name, made| System { name, made, kind: Kind::Peer, one_node: None };
+    vec![
+        (ours("quorlock-etcd"), Engine::Etcd),
+        (peer("etcd-mutex", Made::Go), Engine::Etcd),
+        (ours("quorlock-zookeeper"), Engine::ZooKeeper),
+        (peer("curator", Made::Java), Engine::ZooKeeper),
+        (ours("quorlock-strict"), Engine::Redis),
+    ]
+}
+
 /// Those whose locks live on the servers.
 pub fn on_servers() -> impl Iterator<Item = System> {
     let remote = |kind| matches!(kind, Kind::Peer | Kind::Quorlock(Home::Servers));
@@ -82,9 +108,16 @@ impl System {
 
     /// For how long it runs before it is as fast as it gets.
     pub fn warm_up_seconds(&self, quick: bool) -> f64 {
-        match (self.made, quick) {
-            (Made::Java, false) => 8.0,
-            (Made::Java, true) => 1.5,
+        self.made.warm_up_seconds(quick)
+    }
+}
+
+impl Made {
+    /// For how long what was made so runs before it is as fast as it gets.
+    pub fn warm_up_seconds(self, quick: bool) -> f64 {
+        match (self, quick) {
+            (Self::Java, false) => 8.0,
+            (Self::Java, true) => 1.5,
             (_, false) => 0.5,
             (_, true) => 0.2,
         }
@@ -99,8 +132,18 @@ pub struct Cycles {
     pub cpu_seconds: f64,
     pub p50_us: f64,
     pub p99_us: f64,
+    /// p50 and p99 of its two halves. Not every peer tells them apart.
+    pub lock_us: Option<[f64; 2]>,
+    pub release_us: Option<[f64; 2]>,
     pub failed: u64,
     pub error: Option<String>,
+}
+
+/// What a peer tells of a lock that it had: from when until when it believed in it, zero if it had none.
+#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
+pub struct Belief {
+    pub acquired_ns: u64,
+    pub until_ns: u64,
 }
 
 /// What a peer tells of a round of waiting. A turn has the waiter, and when it asked, had the lock

@@ -26,6 +26,16 @@ pub struct Process {
 
 impl Process {
     pub fn start(tools: &Tools, system: &System, nodes: &[String]) -> Result<Self> {
+        Self::start_with(tools, system, nodes, &[])
+    }
+
+    /// The same with more arguments.
+    pub fn start_with(
+        tools: &Tools,
+        system: &System,
+        nodes: &[String],
+        more: &[(&str, String)],
+    ) -> Result<Self> {
         let command = tools.command(system.made).map_err(|why| anyhow!("missing: {why}"))?;
         let log = tools.logs.join(format!("{}.log", system.name));
         // Killed with this process, in whatever way that ends.
@@ -33,6 +43,7 @@ impl Process {
             .args(["--pdeathsig", "KILL", "--"])
             .args(command)
             .args([format!("system={}", system.name), format!("nodes={}", nodes.join(","))])
+            .args(more.iter().map(|(key, value)| format!("{key}={value}")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(&log)?)

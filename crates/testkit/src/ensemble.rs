@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,13 +55,20 @@ pub(crate) struct Home {
     dir: TempDir,
     /// The first is for clients.
     ports: Vec<ReservedPort>,
+    /// Where clients reach it, and where the other members do.
+    hosts: [IpAddr; 2],
 }
 
 impl Home {
     /// A directory and so many ports.
     pub(crate) fn new(kind: &str, ports: usize) -> Self {
+        Self::on(kind, ports, [Ipv4Addr::LOCALHOST.into(); 2])
+    }
+
+    /// The same on other addresses than 127.0.0.1: for clients, and for the other members.
+    pub(crate) fn on(kind: &str, ports: usize, hosts: [IpAddr; 2]) -> Self {
         let dir = TempDir::with_prefix(format!("quorlock-{kind}-")).expect("a temporary directory");
-        Self { dir, ports: (0..ports).map(|_| ReservedPort::new()).collect() }
+        Self { dir, ports: (0..ports).map(|_| ReservedPort::new()).collect(), hosts }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -70,6 +77,16 @@ impl Home {
 
     pub(crate) fn port(&self, which: usize) -> u16 {
         self.ports[which].number()
+    }
+
+    /// Where clients find it.
+    pub(crate) fn for_clients(&self) -> SocketAddr {
+        (self.hosts[0], self.port(0)).into()
+    }
+
+    /// Where the other members find it, on one of its ports.
+    pub(crate) fn for_members(&self, which: usize) -> SocketAddr {
+        (self.hosts[1], self.port(which)).into()
     }
 
     fn log(&self) -> PathBuf {
@@ -85,7 +102,12 @@ impl Member {
 
     /// Where clients find it.
     pub(crate) fn addr(&self) -> SocketAddr {
-        self.home.ports[0].addr()
+        self.home.for_clients()
+    }
+
+    /// What it keeps over a restart lies here.
+    pub(crate) fn dir(&self) -> &Path {
+        self.home.dir()
     }
 
     pub(crate) fn pid(&self) -> u32 {

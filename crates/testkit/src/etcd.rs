@@ -1,19 +1,20 @@
 //! Real etcd servers in child processes.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::ensemble::{self, Home, Member, Shared};
+use crate::network::Network;
 use crate::skipping;
 use crate::tls::Certificates;
 
 /// The program that is run.
 const ETCD: &str = "etcd";
 
-/// Which of a member's ports is for what.
-const CLIENTS: usize = 0;
+/// Which of a member's ports is for what. The first is for clients.
 const PEERS: usize = 1;
 const SECURE: usize = 2;
 
@@ -24,6 +25,8 @@ const SECURE: usize = 2;
 #[derive(Debug)]
 pub struct EtcdCluster {
     members: Vec<Member>,
+    /// If they have one of their own. It ends after them.
+    network: Option<Network>,
 }
 
 /// Where a member speaks TLS, and what it asks of its clients.
@@ -52,14 +55,14 @@ impl EtcdCluster {
         let Certificates { ca, server: cert, key } = Certificates::write_to(home.dir());
         let endpoint = format!("127.0.0.1:{}", home.port(SECURE));
         let mut args = arguments(0, &home, &peer(0, &home));
-        let urls = format!("{},https://{endpoint}", local(home.port(CLIENTS)));
+        let urls = format!("{},https://{endpoint}", url(home.for_clients()));
         args.extend(["--listen-client-urls".into(), urls.into(), "--client-cert-auth".into()]);
         for (name, file) in
             [("--cert-file", &cert), ("--key-file", &key), ("--trusted-ca-file", &ca)]
         {
             args.extend([name.into(), file.into()]);
         }
-        let cluster = Self { members: vec![Member::launch(program, args, home)] };
+        let cluster = Self { members: vec![Member::launch(program, args, home)], network: None };
         cluster.wait_until_healthy();
         (cluster, EtcdTls { endpoint, ca, cert, key })
     }
@@ -82,8 +85,30 @@ impl EtcdCluster {
     /// When a member does not come up. The message has the end of its log.
     #[must_use]
     pub fn start_with(members: usize, extra: &[&str]) -> Self {
+        Self::start_on(None, members, extra)
+    }
+
+    /// Starts a cluster in a network of its own, in which members can be cut off: see [`cut_off`](Self::cut_off).
+    ///
+    /// That takes root. Without it the test is skipped.
+    ///
+    /// # Panics
+    ///
+    /// When a member does not come up. The message has the end of its log.
+    #[must_use]
+    pub fn start_in_network(members: usize) -> Self {
+        // Before anything else, so that nothing has to be undone if it is missing.
+        let _ = skipping::program(ETCD);
+        Self::start_on(Some(Network::new(members)), members, &[])
+    }
+
+    fn start_on(network: Option<Network>, members: usize, extra: &[&str]) -> Self {
         let program = skipping::program(ETCD).into_os_string();
-        let homes: Vec<_> = (0..members).map(|_| Home::new(ETCD, 2)).collect();
+        let home = |member| match &network {
+            Some(network) => Home::on(ETCD, 2, network.hosts(member)),
+            None => Home::new(ETCD, 2),
+        };
+        let homes: Vec<_> = (0..members).map(home).collect();
         let peers: Vec<_> =
             homes.iter().enumerate().map(|(index, home)| peer(index, home)).collect();
         let peers = peers.join(",");
@@ -91,11 +116,31 @@ impl EtcdCluster {
             let mut args = arguments(index, &home, &peers);
             args.extend(fsync_off(&program).map(OsString::from));
             args.extend(extra.iter().map(OsString::from));
-            Member::launch(program.clone(), args, home)
+            let (program, args) = match &network {
+                Some(network) => network.inside(index, &program, args),
+                None => (program.clone(), args),
+            };
+            Member::launch(program, args, home)
         };
-        let cluster = Self { members: homes.into_iter().enumerate().map(launch).collect() };
+        let members = homes.into_iter().enumerate().map(launch).collect();
+        let cluster = Self { members, network };
         cluster.wait_until_healthy();
         cluster
+    }
+
+    /// Starts a cluster as one that is in use: it has etcd's own defaults of time, and what it acknowledges was written to
+    /// the disks of a majority.
+    ///
+    /// # Panics
+    ///
+    /// When a member does not come up. The message has the end of its log.
+    #[must_use]
+    pub fn start_durable(members: usize) -> Self {
+        let program = skipping::program(ETCD).into_os_string();
+        let fsync_on = fsync_off(&program).map(|off| format!("{off}=false"));
+        let usual = ["--heartbeat-interval", "100", "--election-timeout", "1000"];
+        let all: Vec<_> = usual.into_iter().chain(fsync_on.as_deref()).collect();
+        Self::start_with(members, &all)
     }
 
     /// A cluster for all tests of this process that do no harm to its members. Each keeps to keys
@@ -174,6 +219,41 @@ impl EtcdCluster {
         self.wait_until_healthy();
     }
 
+    /// Cuts a member off from the other members, and from clients as well if `clients` says so. Nothing is refused: what
+    /// is sent does not arrive.
+    ///
+    /// # Panics
+    ///
+    /// If the cluster has no [network of its own](Self::start_in_network).
+    pub fn cut_off(&self, member: usize, clients: bool) {
+        self.network().set(member, false, !clients);
+    }
+
+    /// Ends that.
+    ///
+    /// # Panics
+    ///
+    /// If the cluster has no network of its own.
+    pub fn reconnect(&self, member: usize) {
+        self.network().set(member, true, true);
+    }
+
+    fn network(&self) -> &Network {
+        self.network.as_ref().expect("a cluster that was started in a network")
+    }
+
+    /// Where a member keeps what it has stored.
+    #[must_use]
+    pub fn data_dir(&self, member: usize) -> PathBuf {
+        data_dir(self.members[member].dir())
+    }
+
+    /// Whether the process of a member is there.
+    #[must_use]
+    pub fn is_running(&self, member: usize) -> bool {
+        self.members[member].goes()
+    }
+
     fn wait_until_healthy(&self) {
         ensemble::wait_until_healthy(&self.members, is_healthy);
     }
@@ -181,8 +261,8 @@ impl EtcdCluster {
 
 /// The arguments of a member, of which `peers` lists all.
 fn arguments(index: usize, home: &Home, peers: &str) -> Vec<OsString> {
-    let clients = local(home.port(CLIENTS));
-    let own = local(home.port(PEERS));
+    let clients = url(home.for_clients());
+    let own = url(home.for_members(PEERS));
     let settings = [
         ("--name", name(index)),
         ("--listen-client-urls", clients.clone()),
@@ -193,22 +273,26 @@ fn arguments(index: usize, home: &Home, peers: &str) -> Vec<OsString> {
         ("--heartbeat-interval", "20".to_owned()),
         ("--election-timeout", "200".to_owned()),
     ];
-    let data = ["--data-dir".into(), home.dir().join("data").into()];
+    let data = ["--data-dir".into(), data_dir(home.dir()).into()];
     let settings = settings.into_iter().flat_map(|(name, value)| [name.into(), value.into()]);
     data.into_iter().chain(settings).collect()
 }
 
 /// A member as the others are told of it.
 fn peer(index: usize, home: &Home) -> String {
-    format!("{}={}", name(index), local(home.port(PEERS)))
+    format!("{}={}", name(index), url(home.for_members(PEERS)))
+}
+
+fn data_dir(home: &Path) -> PathBuf {
+    home.join("data")
 }
 
 fn name(index: usize) -> String {
     format!("member-{index}")
 }
 
-fn local(port: u16) -> String {
-    format!("http://127.0.0.1:{port}")
+fn url(addr: SocketAddr) -> String {
+    format!("http://{addr}")
 }
 
 /// The argument that leaves out waiting for the disk, which no test needs: a killed process loses

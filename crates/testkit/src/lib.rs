@@ -45,6 +45,7 @@ mod forgetting;
 mod hostile;
 mod lockers;
 mod logs;
+mod network;
 mod postgres;
 mod proxy;
 mod resp;
@@ -56,6 +57,7 @@ mod tls;
 mod virtual_time;
 mod witness;
 mod zookeeper;
+mod zookeeper_client;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -77,6 +79,7 @@ pub use still_world::StillWorld;
 pub use virtual_time::VirtualTime;
 pub use witness::{Asked, Witness};
 pub use zookeeper::ZooKeeperEnsemble;
+pub use zookeeper_client::ZooKeeperClient;
 
 /// How long anything may take before it counts as failed.
 ///

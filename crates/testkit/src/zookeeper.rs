@@ -19,6 +19,9 @@ const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 /// A small machine that starts fast rather than runs fast.
 const JAVA: [&str; 3] = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
 
+/// One that runs for long.
+const DURABLE_JAVA: [&str; 2] = ["-Xmx256m", "-XX:+UseG1GC"];
+
 /// The settings of every member. A tick is 0.1 s: a silent leader is given up after 2 s.
 const SETTINGS: &str = "tickTime=100
 initLimit=50
@@ -65,6 +68,21 @@ impl ZooKeeperEnsemble {
     /// When a member does not come up. The message has the end of its log.
     #[must_use]
     pub fn start_with(members: usize, extra: &[(&str, &str)]) -> Self {
+        Self::start_on(&JAVA, members, extra)
+    }
+
+    /// Starts an ensemble as one that is in use: what it acknowledges was written to the disks of a majority, and its
+    /// machines are made to run rather than to start.
+    ///
+    /// # Panics
+    ///
+    /// When a member does not come up. The message has the end of its log.
+    #[must_use]
+    pub fn start_durable(members: usize) -> Self {
+        Self::start_on(&DURABLE_JAVA, members, &[("forceSync", "yes")])
+    }
+
+    fn start_on(machine: &[&str], members: usize, extra: &[(&str, &str)]) -> Self {
         let java = skipping::program("java").into_os_string();
         let class_path = skipping::zookeeper();
         let homes: Vec<_> = (0..members).map(|_| Home::new("zookeeper", 3)).collect();
@@ -74,7 +92,7 @@ impl ZooKeeperEnsemble {
             // One alone is not told of itself: it would look for others to elect it.
             let peers = if members == 1 { "" } else { &peers };
             let settings = write_settings(index, &home, peers, extra);
-            Member::launch(java.clone(), arguments(&class_path, &settings), home)
+            Member::launch(java.clone(), arguments(machine, &class_path, &settings), home)
         };
         let ensemble = Self { members: homes.into_iter().enumerate().map(launch).collect() };
         ensemble.wait_until_healthy();
@@ -170,8 +188,8 @@ pub(crate) fn find_class_path() -> Option<OsString> {
     files.iter().all(|file| Path::new(file).is_file()).then(|| files.join(":").into())
 }
 
-fn arguments(class_path: &OsString, settings: &Path) -> Vec<OsString> {
-    let mut args = JAVA.map(OsString::from).to_vec();
+fn arguments(machine: &[&str], class_path: &OsString, settings: &Path) -> Vec<OsString> {
+    let mut args: Vec<_> = machine.iter().map(OsString::from).collect();
     args.extend(["-cp".into(), class_path.into(), MAIN.into(), settings.into()]);
     args
 }

@@ -230,6 +230,29 @@ pub async fn calls_of_each_name_keep_their_order_under_load(backend: &impl Backe
     }
 }
 
+/// Many calls of one name, which are all under way at once and amid those of others.
+pub async fn a_busy_name_keeps_its_order_amid_others(backend: &impl Backend) {
+    let node = open(backend).await;
+    let mut asked = Vec::new();
+    for turn in 0..60 {
+        let (holder, late) = (owner("busy"), owner("busy"));
+        let other = owner(format!("busy/{turn}"));
+        asked.push((holder.acquire(&node, LONG), true));
+        asked.push((other.acquire(&node, LONG), true));
+        asked.push((late.acquire(&node, LONG), false));
+        asked.push((holder.extend(&node, LONG), true));
+        asked.push((other.extend(&node, LONG), true));
+        asked.push((late.release(&node), false));
+        asked.push((holder.release(&node), true));
+        asked.push((holder.extend(&node, LONG), false));
+        asked.push((other.release(&node), true));
+    }
+    for (index, (probe, done)) in asked.into_iter().enumerate() {
+        assert_eq!(probe.is_done().await, done, "call {index}: {probe:?}");
+    }
+    assert!(owner("busy").seen(&node).await.is_none(), "something ran behind the last release");
+}
+
 /// Two processes, one authority.
 pub async fn two_handles_share_one_record(backend: &impl Backend) {
     let (here, there) = (open(backend).await, open(backend).await);

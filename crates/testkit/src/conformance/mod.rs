@@ -78,6 +78,7 @@ macro_rules! conformance {
             two_handles_share_one_record
             every_call_of_a_burst_is_answered
             calls_of_each_name_keep_their_order_under_load
+            a_busy_name_keeps_its_order_amid_others
             a_round_that_nobody_waits_for_still_runs
             a_record_outlives_its_client
             a_record_ends_with_the_session_of_its_client

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::{CasNode, Change, Found, Store, Written};
+use super::{CasNode, Change, Found, HoldChange, Store, Window, Written};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
@@ -29,7 +29,7 @@ const TURNS: usize = 6;
 /// A lease may have been asked for so long before it is used.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// A mistake of the store that the checks have to find.
+/// A mistake that the checks have to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Planted {
     Nothing,
@@ -39,6 +39,10 @@ enum Planted {
     LeaseKeptAlive,
     /// A member answers reads that has not heard of the latest writes, and what it says is written upon.
     VersionsIgnored,
+    /// The version is not raised after a write that was not answered.
+    NoBarrier,
+    /// A release does not wait for the calls of its name before it.
+    ReleaseOvertakes,
 }
 
 /// Chance that a seed gives again.
@@ -166,7 +170,7 @@ impl World {
         let compares = match self.planted {
             Planted::UncomparedLateWrite => !is_late,
             Planted::VersionsIgnored => false,
-            Planted::Nothing | Planted::LeaseKeptAlive => true,
+            _ => true,
         };
         if compares && there.version != version
             || change.only_if_held && there.holds.is_empty()
@@ -276,12 +280,18 @@ impl Store for SimStore {
     }
 
     async fn write(&self, name: &Name, found: &Found, change: &Change) -> Result<Written, Failure> {
-        use super::HoldChange::{Extend, Replace};
+        use HoldChange::{Extend, Replace};
         let ttl = match change.holds {
-            Extend { ttl, .. } | Replace { ttl } => ttl,
+            Extend { ttl, .. } | Replace { ttl, .. } => ttl,
             _ => TTL,
         };
         let world = &self.world;
+        let is_barrier = change.holds == HoldChange::Keep
+            && change.message.is_none()
+            && change.state == found.state;
+        if world.planted == Planted::NoBarrier && is_barrier {
+            return Ok(Written::Done(found.clone()));
+        }
         // Long enough from now on, and no longer than by the slack.
         let early = world.planted == Planted::LeaseKeptAlive && world.chance.below(4) == 0;
         let lasts =
@@ -318,6 +328,10 @@ impl Store for SimStore {
 
     async fn list(&self, _from: &[u8]) -> Result<Listed, Failure> {
         Ok(Listed::default())
+    }
+
+    fn window(&self) -> Option<Window> {
+        None
     }
 
     fn is_listening(&self) -> bool {
@@ -378,6 +392,8 @@ impl Round for Asked {
 struct Client {
     world: Arc<World>,
     node: CasNode<SimStore>,
+    /// Knows nothing of the calls of the other.
+    unordered: CasNode<SimStore>,
     runtime: Arc<dyn Runtime>,
     id: ClientId,
     grants: mpsc::UnboundedReceiver<Grant>,
@@ -403,14 +419,16 @@ impl Client {
             id,
         )
         .expect("good settings");
-        let store = Arc::new(SimStore { world: Arc::clone(world), runtime: Arc::clone(&runtime) });
         let (known, readiness) = watch::channel(Some(Ok(Capabilities::new())));
         std::mem::forget(known);
-        let node =
-            CasNode::start("sim".into(), store, readiness, Capabilities::new(), LIMIT, &context);
+        let [node, unordered] = [(); 2].map(|()| {
+            let store = SimStore { world: Arc::clone(world), runtime: Arc::clone(&runtime) };
+            let (store, readiness) = (Arc::new(store), readiness.clone());
+            CasNode::start("sim".into(), store, readiness, Capabilities::new(), LIMIT, &context)
+        });
         let (inbox, grants) = mpsc::unbounded_channel();
         locked(&world.inboxes).insert(id, inbox);
-        Self { world: Arc::clone(world), node, runtime, id, grants, waiters: 0 }
+        Self { world: Arc::clone(world), node, unordered, runtime, id, grants, waiters: 0 }
     }
 
     fn ask(
@@ -429,7 +447,11 @@ impl Client {
             what,
             answer: Mutex::new(Some(to)),
         };
-        self.node.submit(Call::new(Arc::new(asked), 0));
+        let node = match what {
+            What::Release(..) if self.world.planted == Planted::ReleaseOvertakes => &self.unordered,
+            _ => &self.node,
+        };
+        node.submit(Call::new(Arc::new(asked), 0));
         (sent, async { answer.await.expect("an answer") })
     }
 
@@ -440,6 +462,10 @@ impl Client {
     /// Tries once to have a lock, or waits for it, holds it for a while, and releases it. Returns whether it had it.
     async fn turn(&mut self, name: &Name, wait: bool) -> bool {
         let token = Token::random(&*self.runtime);
+        if !self.world.is_calm() && self.world.chance.below(6) == 0 {
+            self.give_up_at_once(name, token).await;
+            return false;
+        }
         let until =
             if wait { self.wait(name, token).await } else { self.try_once(name, token).await };
         if let Some(mut until) = until {
@@ -460,6 +486,19 @@ impl Client {
             locked(&self.world.kept).released.insert(token);
         }
         until.is_some()
+    }
+
+    /// The caller goes away before there is an answer.
+    async fn give_up_at_once(&self, name: &Name, token: Token) {
+        let (_, acquired) = self.ask(name, token, What::Acquire(self.proposal()));
+        let now = self.runtime.now();
+        let release = What::Release(now.after(TTL * 2), self.proposal().least);
+        let (_, released) = self.ask(name, token, release);
+        // Both are answered, in whatever order.
+        acquired.await;
+        if matches!(released.await, Answer::Done | Answer::Refused) {
+            locked(&self.world.kept).released.insert(token);
+        }
     }
 
     async fn try_once(&self, name: &Name, token: Token) -> Option<Moment> {
@@ -591,8 +630,13 @@ fn promises_are_kept_whatever_becomes_of_requests() {
 
 #[test]
 fn mistakes_are_found() {
-    let planted = [Planted::UncomparedLateWrite, Planted::LeaseKeptAlive, Planted::VersionsIgnored];
-    for planted in planted {
+    for planted in [
+        Planted::UncomparedLateWrite,
+        Planted::LeaseKeptAlive,
+        Planted::VersionsIgnored,
+        Planted::NoBarrier,
+        Planted::ReleaseOvertakes,
+    ] {
         let (broken, _) = seeds(60, planted);
         assert!(!broken.is_empty(), "{planted:?} was not found");
     }

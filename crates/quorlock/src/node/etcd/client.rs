@@ -1,4 +1,7 @@
 //! Calls to the members of a cluster: to one of them at a time, and to the next when that one fails.
+//!
+//! The member that leads is asked if it can be, since any other only passes on to it what it is asked. Every answer has the
+//! number of the latest election, so that nobody has to look at times for who leads.
 
 use std::error::Error as _;
 use std::fmt;
@@ -6,6 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::sync::Notify;
@@ -64,6 +69,10 @@ pub(super) struct Client {
     pub(super) moved: Notify,
     /// Zero until a member has said which cluster it is of.
     cluster: AtomicU64,
+    /// The latest election that an answer has told of.
+    term: AtomicU64,
+    /// Notified of a later one.
+    elected: Notify,
     login: Option<Login>,
     /// What proves that we have logged in.
     token: Mutex<Option<AsciiMetadataValue>>,
@@ -124,6 +133,8 @@ impl Client {
             active: AtomicUsize::new(0),
             moved: Notify::new(),
             cluster: AtomicU64::new(0),
+            term: AtomicU64::new(0),
+            elected: Notify::new(),
             login: address.login.clone().map(|(name, password)| Login(name, password)),
             token: Mutex::default(),
             limit,
@@ -277,6 +288,43 @@ impl Client {
         said.collect::<Vec<_>>().join("; ")
     }
 
+    /// Asks the member that leads from now on, if it is among ours and can be used.
+    pub(super) async fn move_to_leader(&self) {
+        let active = self.active();
+        if self.leads(active).await {
+            return;
+        }
+        let others = (0..self.members.len()).filter(|at| *at != active);
+        // All at once: one that does not answer keeps nobody waiting.
+        let mut asked: FuturesUnordered<_> =
+            others.map(|at| async move { self.leads(at).await.then_some(at) }).collect();
+        while let Some(leader) = asked.next().await {
+            let Some(leader) = leader else { continue };
+            let moved =
+                self.active.compare_exchange(active, leader, Ordering::AcqRel, Ordering::Acquire);
+            if moved.is_ok() {
+                self.moved.notify_one();
+            }
+            return;
+        }
+    }
+
+    /// Whether a member leads, as far as is known here: one that was stopped may not have heard of a later election.
+    async fn leads(&self, at: usize) -> bool {
+        let Ok(StatusResponse { header: Some(header), leader, .. }) = self.status(at).await else {
+            return false;
+        };
+        header.member_id == leader && header.raft_term == self.term.load(Ordering::Acquire)
+    }
+
+    /// Moves to whoever leads, after every election.
+    pub(super) async fn follow_leader(&self) {
+        loop {
+            self.elected.notified().await;
+            self.move_to_leader().await;
+        }
+    }
+
     /// An answer of another cluster is worth nothing.
     fn check_cluster(&self, answer: &impl FromCluster) -> Result<(), Failure> {
         let Some(header) = answer.header() else { return Ok(()) };
@@ -294,7 +342,13 @@ impl Client {
                     header.cluster_id
                 ),
             )),
-            _ => Ok(()),
+            _ => {
+                let before = self.term.fetch_max(header.raft_term, Ordering::AcqRel);
+                if before < header.raft_term {
+                    self.elected.notify_one();
+                }
+                Ok(())
+            }
         }
     }
 

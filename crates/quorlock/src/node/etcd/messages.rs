@@ -11,6 +11,9 @@ pub(super) struct Header {
     pub(super) member_id: u64,
     #[prost(int64, tag = "3")]
     pub(super) revision: i64,
+    /// Grows with every election.
+    #[prost(uint64, tag = "4")]
+    pub(super) raft_term: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]

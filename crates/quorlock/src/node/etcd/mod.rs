@@ -28,7 +28,8 @@
 //!
 //! # Members
 //!
-//! One member is asked at a time. If it does not answer, or has no leader, the next one is asked from then on.
+//! One member is asked at a time: the one that leads, if the URL names it. If it does not answer, or has no leader, the next
+//! one is asked from then on, until there has been an election.
 //!
 //! Files: `address` reads the URL, `client` calls members, `tls` secures that, `messages` are etcd's own, `keys` says
 //! what lies where, `leases` makes records end, `store` reads and writes locks, `grants` are the messages, `examine`
@@ -144,7 +145,8 @@ async fn connect(store: Arc<EtcdStore>, known: watch::Sender<Readiness>, limit: 
             let _ = is_listening.wait_for(|is| *is).await;
             known.send_replace(Some(Ok(capabilities())));
         };
-        tokio::join!(ready, store.watch_grants(limit, &known), store.live());
+        let listening = store.watch_grants(limit, &known);
+        tokio::join!(ready, listening, store.live(), store.client.follow_leader());
     };
     tokio::select! {
         _ = closed.wait_for(|is| *is) => {}
@@ -158,8 +160,11 @@ async fn greet(store: &EtcdStore) -> Result<(), Failure> {
     for _ in 0..store.client.len() {
         let at = store.client.active();
         match store.client.status(at).await {
-            // It may be up, and not let us in.
-            Ok(_) => return store.try_rights().await,
+            Ok(_) => {
+                store.client.move_to_leader().await;
+                // It may be up, and not let us in.
+                return store.try_rights().await;
+            }
             Err(failure) => result = Err(store.client.passed_over(at, &failure)),
         }
     }

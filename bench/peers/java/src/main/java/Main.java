@@ -10,37 +10,32 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ThreadLocalRandom;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
-import org.redisson.Redisson;
-import org.redisson.RedissonRedLock;
-import org.redisson.api.RLock;
-import org.redisson.api.RedissonClient;
-import org.redisson.config.Config;
+import java.util.function.ToLongFunction;
 
 /**
- * Redisson: RLock on one node, RedissonRedLock on several. How the runner talks with it: see
- * ../README.md. One at a time and while waiting it is used blocking, in a thread for each; many at a
- * time by its futures, since a thread for each of a thousand would cost more than the locks.
+ * The peers in Java. How the runner talks with them: see ../README.md. One at a time and while
+ * waiting they are used blocking, in a thread for each; many at a time by their futures if they have
+ * any, since a thread for each of a thousand would cost more than the locks.
  */
 public final class Main {
-    private static final long TTL_MS = 10_000;
+    static final long TTL_MS = 10_000;
     private static final OperatingSystemMXBean SYSTEM =
             (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
 
-    private static final List<RedissonClient> clients = new ArrayList<>();
+    private static Locks locks;
 
     public static void main(String[] arguments) throws Exception {
         Map<String, String> args = parse(Arrays.asList(arguments));
-        for (String url : args.get("nodes").split(",")) {
-            Config config = new Config();
-            config.useSingleServer().setAddress(url);
-            clients.add(Redisson.create(config));
-        }
-        String first = cycle("bench/ready/" + ProcessHandle.current().pid(), 1, 1, 60);
+        String nodes = args.get("nodes");
+        locks = switch (args.get("system")) {
+            case "redisson" -> new RedissonLocks(nodes);
+            case "curator" -> new CuratorLocks(nodes);
+            default -> throw new IllegalArgumentException("there is no system " + args.get("system"));
+        };
+        String first = cycle("bench/ready/" + ProcessHandle.current().pid(), 1, 0, 1, 60);
         if (!first.endsWith("null}")) {
             throw new IllegalStateException("the first lock: " + first);
         }
@@ -63,19 +58,13 @@ public final class Main {
         return parsed;
     }
 
-    private static String cycle(Map<String, String> round) {
+    private static String cycle(Map<String, String> round) throws InterruptedException {
         return cycle(
                 round.get("name"),
                 Integer.parseInt(round.get("concurrency")),
+                Integer.parseInt(round.getOrDefault("names", "0")),
                 Long.parseLong(round.get("count")),
                 Double.parseDouble(round.get("seconds")));
-    }
-
-    private static RLock lock(String name) {
-        if (clients.size() == 1) {
-            return clients.get(0).getLock(name);
-        }
-        return new RedissonRedLock(clients.stream().map(c -> c.getLock(name)).toArray(RLock[]::new));
     }
 
     private static final class Failures {
@@ -108,18 +97,27 @@ public final class Main {
         }
     }
 
+    /** What one cycle took, until it had the lock and until that was released. */
+    private record Sample(long lock, long both) {
+        long release() {
+            return both - lock;
+        }
+    }
+
     /** The cycles of one round, whoever does them. */
     private static final class Cycles {
         final String prefix;
+        final int names;
         final long count;
         final long start = System.nanoTime();
         final long end;
         final AtomicLong begun = new AtomicLong();
-        final List<Long> samples = Collections.synchronizedList(new ArrayList<>());
+        final List<Sample> samples = Collections.synchronizedList(new ArrayList<>());
         final Failures failures = new Failures();
 
-        Cycles(String prefix, long count, double seconds) {
+        Cycles(String prefix, int names, long count, double seconds) {
             this.prefix = prefix;
+            this.names = names;
             this.count = count;
             this.end = start + (long) (seconds * 1e9);
         }
@@ -128,69 +126,108 @@ public final class Main {
             return System.nanoTime() < end && begun.getAndIncrement() < count;
         }
 
-        void blocking() {
+        /** Each worker has so many names, which it uses in turn; zero of them are a new one each time. */
+        Locks.Lock lock(int worker, int serial) {
+            int which = names == 0 ? serial : serial % names;
+            return locks.lock(prefix + "/" + worker + "/" + which);
+        }
+
+        void blocking(int worker) {
             for (int serial = 0; goesOn(); serial++) {
-                RLock lock = lock(prefix + "/" + serial);
+                Locks.Lock lock = lock(worker, serial);
                 long from = System.nanoTime();
                 try {
-                    if (!lock.tryLock(0, TTL_MS, TimeUnit.MILLISECONDS)) {
+                    if (!lock.acquire(0)) {
                         throw new IllegalStateException("not acquired");
                     }
-                    lock.unlock();
-                    samples.add(System.nanoTime() - from);
+                    long locked = System.nanoTime() - from;
+                    lock.release();
+                    samples.add(new Sample(locked, System.nanoTime() - from));
                 } catch (Exception error) {
                     failures.add(error);
                 }
             }
         }
 
-        /** One worker's cycles, one after the other. Locks belong to a thread: to one by this number. */
+        /** One worker's cycles, one after the other. */
         void async(int worker, int serial, CompletableFuture<Void> done) {
             if (!goesOn()) {
                 done.complete(null);
                 return;
             }
-            RLock lock = lock(prefix + "/" + worker + "/" + serial);
+            Locks.Lock lock = lock(worker, serial);
             long from = System.nanoTime();
-            CompletionStage<Void> cycle =
-                    lock.tryLockAsync(0, TTL_MS, TimeUnit.MILLISECONDS, worker)
-                            .thenCompose(acquired -> acquired
-                                    ? lock.unlockAsync(worker)
-                                    : CompletableFuture.failedStage(
-                                            new IllegalStateException("not acquired")));
-            cycle.whenComplete((nothing, error) -> {
-                if (error == null) {
-                    samples.add(System.nanoTime() - from);
-                } else {
-                    failures.add(error);
-                }
-                async(worker, serial + 1, done);
-            });
+            long[] locked = new long[1];
+            lock.acquireAsync(worker)
+                    .thenCompose(acquired -> {
+                        locked[0] = System.nanoTime() - from;
+                        return acquired
+                                ? lock.releaseAsync(worker)
+                                : CompletableFuture.failedStage(
+                                        new IllegalStateException("not acquired"));
+                    })
+                    .whenComplete((nothing, error) -> {
+                        if (error == null) {
+                            samples.add(new Sample(locked[0], System.nanoTime() - from));
+                        } else {
+                            failures.add(error);
+                        }
+                        async(worker, serial + 1, done);
+                    });
         }
-    }
 
-    private static String cycle(String prefix, int concurrency, long count, double seconds) {
-        double cpu = cpuSeconds();
-        Cycles cycles = new Cycles(prefix, count, seconds);
-        if (concurrency == 1) {
-            cycles.blocking();
-        } else {
-            CompletableFuture<?>[] workers = new CompletableFuture<?>[concurrency];
-            for (int worker = 0; worker < concurrency; worker++) {
+        void inThreads(int count) throws InterruptedException {
+            List<Thread> workers = new ArrayList<>();
+            for (int worker = 0; worker < count; worker++) {
+                int index = worker;
+                Thread thread = new Thread(() -> blocking(index));
+                thread.start();
+                workers.add(thread);
+            }
+            for (Thread worker : workers) {
+                worker.join();
+            }
+        }
+
+        void inFutures(int count) {
+            CompletableFuture<?>[] workers = new CompletableFuture<?>[count];
+            for (int worker = 0; worker < count; worker++) {
                 CompletableFuture<Void> done = new CompletableFuture<>();
                 workers[worker] = done;
-                cycles.async(worker, 0, done);
+                async(worker, 0, done);
             }
             CompletableFuture.allOf(workers).join();
         }
+
+        /** p50 and p99 of some part of all samples. */
+        double[] quantiles(ToLongFunction<Sample> part) {
+            long[] sorted = samples.stream().mapToLong(part).toArray();
+            Arrays.sort(sorted);
+            return new double[] {at(sorted, 0.5), at(sorted, 0.99)};
+        }
+    }
+
+    private static String cycle(String prefix, int concurrency, int names, long count, double seconds)
+            throws InterruptedException {
+        double cpu = cpuSeconds();
+        Cycles cycles = new Cycles(prefix, names, count, seconds);
+        if (concurrency == 1) {
+            cycles.blocking(0);
+        } else if (locks.hasFutures()) {
+            cycles.inFutures(concurrency);
+        } else {
+            cycles.inThreads(concurrency);
+        }
         double took = (System.nanoTime() - cycles.start) / 1e9;
         cpu = cpuSeconds() - cpu;
-        long[] sorted = cycles.samples.stream().mapToLong(Long::longValue).toArray();
-        Arrays.sort(sorted);
+        double[] both = cycles.quantiles(Sample::both);
+        double[] lock = cycles.quantiles(Sample::lock);
+        double[] release = cycles.quantiles(Sample::release);
         return String.format(
                         Locale.ROOT,
-                        "{\"cycles\":%d,\"seconds\":%f,\"cpu_seconds\":%f,\"p50_us\":%f,\"p99_us\":%f,",
-                        sorted.length, took, cpu, at(sorted, 0.5), at(sorted, 0.99))
+                        "{\"cycles\":%d,\"seconds\":%f,\"cpu_seconds\":%f,\"p50_us\":%f,\"p99_us\":%f,"
+                                + "\"lock_us\":[%f,%f],\"release_us\":[%f,%f],",
+                        cycles.samples.size(), took, cpu, both[0], both[1], lock[0], lock[1], release[0], release[1])
                 + cycles.failures.json();
     }
 
@@ -219,7 +256,7 @@ public final class Main {
 
     private static void takeTurns(
             int waiter, Map<String, String> round, List<String> turns, Failures failures) {
-        RLock lock = lock(round.get("name"));
+        Locks.Lock lock = locks.lock(round.get("name"));
         long from = Long.parseLong(round.get("from_ns"));
         long to = Long.parseLong(round.get("to_ns"));
         long hold = Long.parseLong(round.get("hold_us")) * 1_000;
@@ -235,11 +272,11 @@ public final class Main {
             long released = 0;
             try {
                 long wait = Math.max(1, (to - asked) / 1_000_000);
-                if (lock.tryLock(wait, TTL_MS, TimeUnit.MILLISECONDS)) {
+                if (lock.acquire(wait)) {
                     acquired = System.nanoTime();
                     LockSupport.parkNanos(hold);
                     released = System.nanoTime();
-                    lock.unlock();
+                    lock.release();
                 }
             } catch (Exception error) {
                 failures.add(error);
