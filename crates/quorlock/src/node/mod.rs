@@ -27,6 +27,8 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]
@@ -37,9 +39,15 @@ mod capabilities;
 mod cas;
 mod context;
 mod failure;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod incoming;
 mod kinds;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod marker;
 mod members;
 mod participants;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod refusals;
 mod secret;
 mod seen;
 mod servers;
@@ -419,6 +427,12 @@ impl Holder {
     pub fn of(token: &[u8]) -> Self {
         let [a, b, c, d, ..] = sha1_smol::Sha1::from(token).digest().bytes();
         Self([a, b, c, d])
+    }
+
+    /// As it is compared by nodes.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn bytes(self) -> [u8; 4] {
+        self.0
     }
 
     /// The same as a number. One of many millions has none.

@@ -1,6 +1,6 @@
 //! Each kind of node: that all of them do the same, and what is particular to one.
 
-#[cfg(all(feature = "redis", feature = "sqlite"))]
+#[cfg(all(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod conformance;
 mod earlier_build;
 #[cfg(feature = "etcd")]

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-pub(super) use crate::node::redis::replies::digits;
-use crate::node::{Failure, FailureKind, Marker, Members};
+use super::{Failure, FailureKind, Marker, Members};
 use quorlock_protocol::{Carries, Untimely};
 
 /// Why a server with this marker casts no vote for clients of the set `ours`, where one that has just been found to
@@ -64,18 +63,13 @@ fn forming(prefix: &str) -> String {
 }
 
 /// The server's time was too far from the time of sending.
-pub(super) fn clock(
-    server_us: &[u8],
-    sent_us: u64,
-    now_us: u64,
-    ahead: Duration,
-) -> Option<Failure> {
-    let untimely = Untimely::of(digits(server_us)?, sent_us, now_us, ahead);
+pub(super) fn clock(server_us: u64, sent_us: u64, now_us: u64, ahead: Duration) -> Failure {
+    let untimely = Untimely::of(server_us, sent_us, now_us, ahead);
     let (apart, side) = match untimely {
         Untimely::Late(late) => {
             let text =
                 format!("the request was under way for {late:.1?}, too long to be looked at");
-            return Some(Failure::new(FailureKind::Late, text));
+            return Failure::new(FailureKind::Late, text);
         }
         Untimely::Behind(apart) => (apart, "behind"),
         Untimely::Ahead(apart) => (apart, "ahead of"),
@@ -86,5 +80,5 @@ pub(super) fn clock(
     );
     let apart_us = i64::try_from(apart.as_micros()).unwrap_or(i64::MAX);
     let behind = matches!(untimely, Untimely::Behind(_));
-    Some(Failure::clock(if behind { -apart_us } else { apart_us }, text))
+    Failure::clock(if behind { -apart_us } else { apart_us }, text)
 }
