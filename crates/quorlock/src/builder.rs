@@ -7,6 +7,8 @@ use std::time::Duration;
 use crate::Error;
 use crate::admin::Admin;
 use crate::locker::Locker;
+#[cfg(feature = "postgres")]
+use crate::node::postgres::PostgresOptions;
 #[cfg(feature = "redis")]
 use crate::node::redis::RedisOptions;
 use crate::node::{self, ClientId, Node, NodeContext, NodeOptions};
@@ -118,6 +120,13 @@ impl Builder {
     #[cfg(feature = "redis")]
     pub fn redis(mut self, options: RedisOptions) -> Self {
         self.options.redis = options;
+        self
+    }
+
+    /// What is set for all PostgreSQL nodes: how far clocks may differ. Default: [`PostgresOptions::default`].
+    #[cfg(feature = "postgres")]
+    pub fn postgres(mut self, options: PostgresOptions) -> Self {
+        self.options.postgres = options;
         self
     }
 

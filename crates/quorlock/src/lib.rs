@@ -115,6 +115,8 @@ pub use locking::Locking;
 pub use loss::{FirstLost, Lost};
 pub use many::{LockMany, LockingMany};
 pub use name::{MAX_NAME_BYTES, Name};
+#[cfg(feature = "postgres")]
+pub use node::postgres::PostgresOptions;
 #[cfg(feature = "redis")]
 pub use node::redis::{Dialect, RedisOptions};
 pub use note::{MAX_NOTE_BYTES, Note};

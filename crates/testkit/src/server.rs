@@ -68,6 +68,10 @@ impl ReservedPort {
     pub(crate) fn number(&self) -> u16 {
         self.addr.port()
     }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
 }
 
 impl RedisServer {

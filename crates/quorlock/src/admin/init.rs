@@ -87,7 +87,7 @@ impl Look {
         Self { node, marker: Ok(None), locks: Vec::new(), claim: None }
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(crate) fn failed(node: String, failure: Failure) -> Self {
         Self { node, marker: Err(failure), locks: Vec::new(), claim: None }
     }

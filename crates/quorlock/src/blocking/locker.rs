@@ -114,6 +114,12 @@ impl Builder {
         fences(fences: bool)
     }
 
+    /// As [`Builder::postgres`](crate::Builder::postgres).
+    #[cfg(feature = "postgres")]
+    pub fn postgres(self, options: crate::PostgresOptions) -> Self {
+        Self(self.0.postgres(options))
+    }
+
     /// As [`Builder::redis`](crate::Builder::redis).
     #[cfg(feature = "redis")]
     pub fn redis(self, options: crate::RedisOptions) -> Self {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Failure;
+use super::{Failure, FailureKind};
 use quorlock_protocol::Untimely;
 
 /// How far a server's clock may be behind a client's by default.
@@ -13,23 +13,26 @@ pub(in crate::node) const CLOCK_AHEAD: Duration = Duration::from_millis(300);
 pub(in crate::node) const CLIENTS_APART: Duration = Duration::from_millis(50);
 
 /// What to do about clocks that are apart.
-pub(in crate::node) const KEEP_TIME: &str =
-    "let a daemon such as chrony keep the clocks of all machines";
+pub(crate) const KEEP_TIME: &str = "let a daemon such as chrony keep the clocks of all machines";
 
 /// What such a clock takes off the end of each lease.
 pub(in crate::node) fn margin(behind: Duration, ahead: Duration, apart: Duration) -> Duration {
     behind.saturating_add(ahead).saturating_add(apart.saturating_mul(2))
 }
 
-/// A clock that was so far from ours, in words; `None` if it was not.
-pub(in crate::node) fn apart(untimely: Untimely) -> Option<Failure> {
+/// A clock that was so far from ours, or a request that was on its way for so long, in words.
+pub(in crate::node) fn failure(untimely: Untimely) -> Failure {
     let (apart, side) = match untimely {
-        Untimely::Late(_) => return None,
+        Untimely::Late(late) => {
+            let text =
+                format!("the request was under way for {late:.1?}, too long to be looked at");
+            return Failure::new(FailureKind::Late, text);
+        }
         Untimely::Behind(apart) => (apart, "behind"),
         Untimely::Ahead(apart) => (apart, "ahead of"),
     };
     let text = format!("its clock is {apart:.1?} {side} this machine's; {KEEP_TIME}");
     let apart_us = i64::try_from(apart.as_micros()).unwrap_or(i64::MAX);
     let behind = matches!(untimely, Untimely::Behind(_));
-    Some(Failure::clock(if behind { -apart_us } else { apart_us }, text))
+    Failure::clock(if behind { -apart_us } else { apart_us }, text)
 }

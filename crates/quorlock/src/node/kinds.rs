@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::NodeContext;
+#[cfg(feature = "postgres")]
+use super::postgres::PostgresOptions;
 #[cfg(feature = "redis")]
 use super::redis::RedisOptions;
 use super::{Login, Node};
@@ -21,6 +23,8 @@ pub(super) const KINDS: &[Kind] = &[
     super::redis::KIND,
     #[cfg(feature = "etcd")]
     super::etcd::KIND,
+    #[cfg(feature = "postgres")]
+    super::postgres::KIND,
     #[cfg(feature = "sqlite")]
     super::sqlite::KIND,
     #[cfg(feature = "zookeeper")]
@@ -34,6 +38,9 @@ pub struct NodeOptions {
     /// For Redis and Valkey nodes.
     #[cfg(feature = "redis")]
     pub redis: RedisOptions,
+    /// For PostgreSQL nodes.
+    #[cfg(feature = "postgres")]
+    pub postgres: PostgresOptions,
 }
 
 /// What the options of a kind mean for those who know nothing of that kind.
@@ -47,10 +54,25 @@ pub(crate) struct KindTerms {
     pub(crate) trusts_new_nodes: bool,
 }
 
+#[cfg(feature = "postgres")]
+impl From<PostgresOptions> for NodeOptions {
+    fn from(postgres: PostgresOptions) -> Self {
+        Self {
+            #[cfg(feature = "redis")]
+            redis: RedisOptions::default(),
+            postgres,
+        }
+    }
+}
+
 #[cfg(feature = "redis")]
 impl From<RedisOptions> for NodeOptions {
     fn from(redis: RedisOptions) -> Self {
-        Self { redis }
+        Self {
+            redis,
+            #[cfg(feature = "postgres")]
+            postgres: PostgresOptions::default(),
+        }
     }
 }
 

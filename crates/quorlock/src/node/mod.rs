@@ -27,6 +27,8 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]
@@ -37,15 +39,21 @@ mod zookeeper;
 mod capabilities;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod cas;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
-mod clock_window;
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+pub(crate) mod clock_window;
 mod context;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod dial;
 mod failure;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod incoming;
 mod kinds;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod marker;
 mod members;
 mod participants;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod refusals;
 mod secret;
 mod seen;
 mod servers;
@@ -430,6 +438,12 @@ impl Holder {
     pub fn of(token: &[u8]) -> Self {
         let [a, b, c, d, ..] = sha1_smol::Sha1::from(token).digest().bytes();
         Self([a, b, c, d])
+    }
+
+    /// As it is compared by nodes.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn bytes(self) -> [u8; 4] {
+        self.0
     }
 
     /// The same as a number. One of many millions has none.

@@ -9,11 +9,11 @@ use std::time::Duration;
 use quorlock::node::memory::MemoryNode;
 use quorlock::node::{self, ClientId, Node, NodeOptions};
 use quorlock::runtime::{Runtime, TokioRuntime};
-use quorlock::{Dialect, Locker, RedisOptions, Settings};
+use quorlock::{Dialect, Locker, PostgresOptions, RedisOptions, Settings};
 use quorlock_testkit::conformance::{Backend, CASES};
 use quorlock_testkit::{
-    EtcdCluster, RedisServer, RedisServerBuilder, Reply, ZooKeeperClient, ZooKeeperEnsemble,
-    conformance, eventually_async as eventually, fresh_prefix, skipping, test,
+    EtcdCluster, PostgresServer, RedisServer, RedisServerBuilder, Reply, ZooKeeperClient,
+    ZooKeeperEnsemble, conformance, eventually_async as eventually, fresh_prefix, skipping, test,
 };
 
 struct Memory(Arc<MemoryNode>);
@@ -196,6 +196,51 @@ fn zookeeper() -> ZooKeeper {
     ZooKeeper { ensemble: ZooKeeperEnsemble::shared(3), chroot: fresh_prefix() }
 }
 
+/// A schema of its own, in a database that others use as well.
+struct Postgres {
+    server: &'static PostgresServer,
+    schema: String,
+}
+
+impl Backend for Postgres {
+    async fn open(&self, client: ClientId) -> Arc<dyn Node> {
+        let url = format!("{}?schema={}", self.server.url(), self.schema);
+        let mut options = PostgresOptions::default();
+        let mut settings = Settings::default();
+        // However slow the machine is.
+        options.clock_ahead = Duration::from_secs(5);
+        settings.node_limit = Duration::from_secs(5);
+        let builder = Locker::builder().nodes([url.as_str()]).postgres(options.clone());
+        builder.admin().init(true).await.expect("a server that is up");
+        by_url_with(&url, client, &options.into(), &settings).await
+    }
+
+    async fn gone(&self, client: ClientId) {
+        let client = i64::from_str_radix(&client.to_string()[1..], 16).expect("digits");
+        // Of its lock, the lower half is enough to tell it from others.
+        let ask = format!(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid::bigint = (({client}::bigint # \
+             '{}'::regnamespace::oid::bigint) & 4294967295)",
+            self.schema
+        );
+        eventually("nobody listens", async || self.server.sql(&ask, &[]) == "0\n").await;
+    }
+
+    fn kept(&self) -> usize {
+        let Self { server, schema } = self;
+        let count = format!(
+            "SELECT (SELECT count(*) FROM {schema}.lock WHERE token <> '' OR note IS NOT NULL)
+                + (SELECT count(*) FROM {schema}.ticket) + (SELECT count(*) FROM {schema}.participant)"
+        );
+        server.sql(&count, &[]).trim().parse().expect("a count")
+    }
+}
+
+fn postgres() -> Postgres {
+    let schema = fresh_prefix().trim_start_matches('/').replace('-', "_");
+    Postgres { server: PostgresServer::shared(), schema }
+}
+
 struct File(tempfile::TempDir);
 
 impl File {
@@ -234,6 +279,7 @@ fn sqlite() -> File {
 
 conformance!(etcd, super::etcd());
 conformance!(memory, super::memory());
+conformance!(postgres, super::postgres());
 conformance!(redis, super::redis(Dialect::Strict));
 conformance!(redis_redlock, super::redis(Dialect::Redlock));
 conformance!(sqlite, super::sqlite());

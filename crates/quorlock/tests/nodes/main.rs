@@ -1,10 +1,12 @@
 //! Each kind of node: that all of them do the same, and what is particular to one.
 
-#[cfg(all(feature = "redis", feature = "sqlite"))]
+#[cfg(all(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod conformance;
 mod earlier_build;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -3,7 +3,6 @@
 use super::address::Address;
 use super::connect::{Wire, check_role, check_version, field, greet, identity, refuse_error, text};
 use super::dialect::DialectState;
-use super::marker;
 use super::replies::{Outcome, Sending, read};
 use super::resp::{Command, Value};
 use super::verbs::{By, Encoder};
@@ -12,7 +11,7 @@ use crate::admin::init::{Claimed, Look};
 use crate::drive::ListProgress;
 use crate::name::Name;
 use crate::node::{
-    Answer, Failure, FailureKind, Listed, Mark, Marker, NodeContext, Request, Verb, Writes,
+    Answer, Failure, FailureKind, Listed, Mark, Marker, NodeContext, Request, Verb, Writes, marker,
 };
 use crate::runtime::{BoxFuture, random_u64, wall_us};
 

@@ -18,12 +18,13 @@ use tokio::sync::Notify;
 use super::address::Address;
 use super::connect::{Connected, Demands};
 use super::dialect::DialectState;
-use super::inbox::{Incoming, channel};
+use super::inbox::channel;
 use super::sending::{Now, Waiting};
 use super::stream::WriteHalf;
 use super::tending;
 use super::verbs::{Encoder, Sent};
 use crate::locked::locked;
+use crate::node::incoming::Incoming;
 use crate::node::{
     Answer, Call, ClientId, Failure, FailureKind, Inbox, NodeContext, Request, Verb,
 };

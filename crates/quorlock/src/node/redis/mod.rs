@@ -21,7 +21,7 @@
 //!   looks after a server meanwhile
 //! - `dialect/` is how locks lie on a server, with the scripts in `dialect/lua`; `scripts` puts these together
 //! - `verbs` and `extending` turn requests into commands, `replies` turns replies into answers, `inbox` takes grant
-//!   messages in, `marker` reads and writes which start of a server votes
+//!   messages in
 //! - `resp` is the wire format and `framing` bounds it, `error` gives remedies
 //! - `examine` finds out how the server is set up and `diagnose` what that means, `init` marks it as new, `forget`
 //!   clears names away
@@ -41,7 +41,6 @@ mod framing_tests;
 mod inbox;
 mod init;
 mod link;
-mod marker;
 #[cfg(all(feature = "mutation", debug_assertions))]
 mod mutation;
 mod options;

@@ -255,7 +255,7 @@ mod tests {
 
     fn resolved(urls: &[&str], options: RedisOptions) -> Result<RedisOptions, String> {
         let urls: Vec<_> = urls.iter().copied().enumerate().collect();
-        let mut all = NodeOptions { redis: options };
+        let mut all = NodeOptions::from(options);
         resolve(&mut all, &urls, &Settings::default())
             .map(|()| all.redis)
             .map_err(|error| error.to_string())

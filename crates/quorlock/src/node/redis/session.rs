@@ -19,6 +19,7 @@ use super::sending::{Now, Released, Waiting};
 use super::stream::{ReadHalf, WriteHalf};
 use super::tending::Tended;
 use super::verbs::{By, Sent};
+use crate::node::incoming::Malformed;
 use crate::node::tls::Tls;
 use crate::node::{Answer, Call, Failure, FailureKind, Grant};
 use crate::runtime::{BoxFuture, Moment, Runtime, wall_us};
@@ -207,7 +208,7 @@ impl Session {
                 match inbox::read(parts) {
                     Ok(grant) => self.news.extend(grant.map(News::Grant)),
                     // Not its text: nobody knows whose it is.
-                    Err(inbox::Malformed) => {
+                    Err(Malformed) => {
                         tracing::debug!(node = self.link.label(), "a grant message makes no sense");
                     }
                 }

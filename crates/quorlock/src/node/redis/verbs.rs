@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::dialect::DialectState;
 use super::extending;
-use super::inbox::{channel, named};
+use super::inbox::channel;
 use super::resp::Command;
 use super::scripts::Script;
+use crate::node::incoming::named;
 use crate::node::{ClientId, Holder, Proposal, Request, TicketNumber, Verb, noted};
 
 /// Writes the commands for one server.

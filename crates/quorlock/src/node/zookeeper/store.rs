@@ -24,8 +24,7 @@ use super::wire::{Code, CreateMode, Request, Stat};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::cas::{Change, Found, HoldChange, Store, Window, Written};
-use crate::node::clock_window::apart;
-use crate::node::{ClientId, Failure, FailureKind, Inbox, Listed};
+use crate::node::{ClientId, Failure, FailureKind, Inbox, Listed, clock_window};
 use crate::runtime::{Moment, Runtime, random_u64, wall_us};
 use quorlock_protocol::{Untimely, ticket_kept};
 
@@ -170,7 +169,7 @@ impl ZooKeeperStore {
         // A clock that is far off may be set right at any moment.
         let offset_us = if off.is_none() { ahead_us } else { 0 };
         self.offset_us.store(offset_us, Ordering::Relaxed);
-        off.and_then(apart)
+        off.map(clock_window::failure)
     }
 
     async fn try_write(

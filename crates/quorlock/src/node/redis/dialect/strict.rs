@@ -4,18 +4,18 @@
 //! A server that was started, emptied or whose clock is wrong casts no vote, so that it may forget and jump. Each
 //! call ends with the client's time of day and how the marker has to begin. Old records are swept by clients.
 
-mod refusals;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::RestsOn;
-use crate::node::redis::marker;
 use crate::node::redis::options::RedisOptions;
+use crate::node::redis::replies::digits;
 use crate::node::redis::resp::{Command, Value};
 use crate::node::redis::scripts::{Scripts, Sources};
 use crate::node::redis::verbs::{By, Sent, pattern};
-use crate::node::{Capabilities, Failure, Marker, Members, Request, Verb, clock_window};
+use crate::node::{
+    Capabilities, Failure, Marker, Members, Request, Verb, clock_window, marker, refusals,
+};
 use quorlock_protocol::{Drift, MOST_AHEAD_US};
 
 /// So many arguments every call ends with.
@@ -24,6 +24,9 @@ pub(super) const SIGNATURE_ARGS: usize = 2;
 /// A record is cleared away so long after its lease has ended, and so long after its fence was the time of
 /// day.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Beside the locks, where no lock can be: no name is empty.
+const MARKER: &[u8] = b":quorlock:set";
 
 /// Beside the locks: where the walk through the database goes on that clears old ones away.
 const SWEEP: &[u8] = b":quorlock:sweep";
@@ -73,7 +76,7 @@ pub(in crate::node::redis) struct Strict {
 
 impl Strict {
     pub(super) fn new(options: &RedisOptions, max_ttl: Duration, members: &Members) -> Self {
-        let marker_key = marker::key(&options.prefix);
+        let marker_key = [&options.prefix, MARKER].concat();
         let constants = format!(
             "local BEHIND_US, AHEAD_US, QUIET_US, FENCES_AHEAD_US = {}, {}, {}, {MOST_AHEAD_US}\n\
              local MARKER = {}\n\
@@ -165,10 +168,11 @@ impl Strict {
     ) -> Option<Failure> {
         match parts {
             [Value::Bulk(b"CLOCK"), Value::Bulk(server_us)] => {
-                refusals::clock(server_us, sent_us, now_us, self.options.clock_ahead)
+                let ahead = self.options.clock_ahead;
+                Some(refusals::clock(digits(server_us)?, sent_us, now_us, ahead))
             }
             [Value::Bulk(b"MARKER"), Value::Bulk(text), Value::Bulk(server_us)] => {
-                let marker = self.read_marker(text, refusals::digits(server_us)?);
+                let marker = self.read_marker(text, digits(server_us)?);
                 let quiet = quiet(&self.options, self.max_ttl);
                 Some(refusals::casts_no_vote(&marker, &self.members, quiet, &self.options.prefix))
             }

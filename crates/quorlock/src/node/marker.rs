@@ -1,5 +1,6 @@
 //! The marker of a server: which set of nodes it belongs to, by which of its starts, and from when on it votes.
-//! `dialect/lua/strict/record.lua` compares it, `dialect/lua/mark.lua` writes it.
+//! In Redis `dialect/lua/strict/record.lua` compares it, and `dialect/lua/mark.lua` writes it; in PostgreSQL
+//! `sql/rules.sql` and `sql/mark.sql`.
 //!
 //! ```text
 //!   STATE RUN_ID DIGEST FROM_US NONCE CLOSED_FOR MAX_TTL_US AHEAD_US NAME,NAME,…
@@ -14,20 +15,12 @@ use std::time::Duration;
 use crate::node::{ClosedFor, Mark, Marker, MarkerState, Members, Writes};
 use crate::text::harmless;
 
-/// Beside the locks, where no lock can be: no name is empty.
-const KEY: &[u8] = b":quorlock:set";
-
 const NONE: &str = "-";
 /// What no marker is.
 const GONE: &[u8] = b"-";
 
 /// Longer than any marker.
 const MOST_CHARS: usize = 32 * 1_024;
-
-/// The key of the marker.
-pub(super) fn key(prefix: &[u8]) -> Vec<u8> {
-    [prefix, KEY].concat()
-}
 
 /// How the marker of a server begins that votes for these members, if it is of this start of it.
 pub(super) fn of_a_voter(run_id: &str, members: &Members) -> String {

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use crate::node::clock_window::apart;
-pub(super) use crate::node::redis::replies::digits;
-use crate::node::{Failure, FailureKind, Marker, Members};
+use super::{Failure, FailureKind, Marker, Members, clock_window};
 use quorlock_protocol::{Carries, Untimely};
 
 /// Why a server with this marker casts no vote for clients of the set `ours`, where one that has just been found to
@@ -65,16 +63,6 @@ fn forming(prefix: &str) -> String {
 }
 
 /// The server's time was too far from the time of sending.
-pub(super) fn clock(
-    server_us: &[u8],
-    sent_us: u64,
-    now_us: u64,
-    ahead: Duration,
-) -> Option<Failure> {
-    let untimely = Untimely::of(digits(server_us)?, sent_us, now_us, ahead);
-    if let Untimely::Late(late) = untimely {
-        let text = format!("the request was under way for {late:.1?}, too long to be looked at");
-        return Some(Failure::new(FailureKind::Late, text));
-    }
-    apart(untimely)
+pub(super) fn clock(server_us: u64, sent_us: u64, now_us: u64, ahead: Duration) -> Failure {
+    clock_window::failure(Untimely::of(server_us, sent_us, now_us, ahead))
 }
