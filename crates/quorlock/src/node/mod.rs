@@ -38,6 +38,8 @@ mod cas;
 mod context;
 mod failure;
 mod kinds;
+#[cfg(feature = "etcd")]
+mod lanes;
 mod members;
 mod participants;
 mod secret;
