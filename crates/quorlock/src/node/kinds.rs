@@ -21,6 +21,8 @@ pub(super) const KINDS: &[Kind] = &[
     super::redis::KIND,
     #[cfg(feature = "etcd")]
     super::etcd::KIND,
+    #[cfg(feature = "etcd")]
+    super::etcd::mutex::KIND,
     #[cfg(feature = "sqlite")]
     super::sqlite::KIND,
 ];

@@ -138,6 +138,39 @@ impl Backend for Etcd {
     }
 }
 
+/// A cluster with locks as Go's clients know them, behind a prefix of its own.
+struct EtcdMutex(Etcd);
+
+impl EtcdMutex {
+    fn values(&self) -> String {
+        self.0.dump()
+    }
+}
+
+impl Backend for EtcdMutex {
+    async fn open(&self, client: ClientId) -> Arc<dyn Node> {
+        let url = format!("{}/{}", self.0.cluster.mutex_url(), self.0.prefix);
+        let mut settings = Settings::default();
+        // However slow the machine is.
+        settings.node_limit = Duration::from_secs(30);
+        by_url_with(&url, client, &NodeOptions::default(), &settings).await
+    }
+
+    async fn gone(&self, client: ClientId) {
+        let waits = format!("waited {client}");
+        eventually("it waits for nothing", async || !self.values().contains(&waits)).await;
+    }
+
+    fn kept(&self) -> usize {
+        let is_kept = |line: &&str| line.starts_with(&self.0.prefix) || line.starts_with("note ");
+        self.values().lines().filter(is_kept).count()
+    }
+}
+
+fn etcd_mutex() -> EtcdMutex {
+    EtcdMutex(etcd())
+}
+
 fn etcd() -> Etcd {
     Etcd {
         cluster: EtcdCluster::shared(3),
@@ -182,6 +215,7 @@ fn sqlite() -> File {
 }
 
 conformance!(etcd, super::etcd());
+conformance!(etcd_mutex, super::etcd_mutex());
 conformance!(memory, super::memory());
 conformance!(redis, super::redis(Dialect::Strict));
 conformance!(redis_redlock, super::redis(Dialect::Redlock));

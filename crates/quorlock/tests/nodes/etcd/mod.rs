@@ -1,7 +1,9 @@
 //! Locks on etcd clusters.
 
+mod go_peer;
 mod members;
 mod refusals;
+mod shared;
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,0 +1,109 @@
+//! A service that locks with etcd's own Go library, in a process of its own.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use quorlock_testkit::skipping::lacks;
+use quorlock_testkit::{DEADLINE, EtcdCluster};
+
+/// Its session outlives it by so much, in seconds.
+const SESSION: u64 = 2;
+
+/// Such a service. It is killed when this is dropped: its locks are free once its session has ended.
+pub(super) struct GoPeer {
+    process: Child,
+    input: Option<ChildStdin>,
+    answers: Receiver<String>,
+}
+
+impl GoPeer {
+    /// Without the program, the test is skipped.
+    pub(super) fn start(cluster: &EtcdCluster) -> Self {
+        let program = std::env::var_os("QUORLOCK_TEST_GO_MUTEX").unwrap_or_else(|| {
+            lacks(
+                "go-mutex",
+                "QUORLOCK_TEST_GO_MUTEX names no program that locks with etcd's Go library: `cargo xtask test` builds \
+                 one",
+            )
+        });
+        let mut process = Command::new(program)
+            .args([cluster.endpoints().join(","), SESSION.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let output = BufReader::new(process.stdout.take().expect("piped"));
+        let (said, answers) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let _ = said.send(line);
+            }
+        });
+        let input = process.stdin.take();
+        let peer = Self { process, input, answers };
+        assert_eq!(peer.answer(), "ready");
+        peer
+    }
+
+    /// What it says next.
+    pub(super) fn answer(&self) -> String {
+        self.answers.recv_timeout(DEADLINE).expect("an answer of the Go service")
+    }
+
+    /// Whether it has said nothing yet.
+    pub(super) fn is_silent(&self) -> bool {
+        self.answers.try_recv().is_err()
+    }
+
+    /// Tries to take a lock. Its fence, unless it is held.
+    pub(super) fn try_lock(&mut self, name: &str) -> Option<u64> {
+        self.tell("try", name);
+        self.locked(name)
+    }
+
+    /// Begins to wait for a lock: it says once that it [has](Self::locked) it.
+    pub(super) fn begin_to_lock(&mut self, name: &str) {
+        self.tell("lock", name);
+    }
+
+    /// The fence of a lock that it has got; `None` if it was refused.
+    pub(super) fn locked(&self, name: &str) -> Option<u64> {
+        let answer = self.answer();
+        if answer == format!("refused {name}") {
+            return None;
+        }
+        let fence = answer.strip_prefix(&format!("locked {name} "));
+        let fence = fence.unwrap_or_else(|| panic!("neither locked nor refused: {answer}"));
+        Some(fence.parse().expect("a revision"))
+    }
+
+    pub(super) fn unlock(&mut self, name: &str) {
+        self.tell("unlock", name);
+        assert_eq!(self.answer(), format!("unlocked {name}"));
+    }
+
+    /// Kills it, as it stands.
+    pub(super) fn kill(&mut self) {
+        self.process.kill().expect("it can be killed");
+        self.process.wait().expect("it is gone");
+    }
+
+    /// How long its session may outlive it, at the most: etcd looks twice a second, and a new leader begins anew.
+    pub(super) fn session() -> Duration {
+        Duration::from_secs(SESSION)
+    }
+
+    fn tell(&mut self, command: &str, name: &str) {
+        let input = self.input.as_mut().expect("it listens");
+        writeln!(input, "{command} {name}").expect("it listens");
+    }
+}
+
+impl Drop for GoPeer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
