@@ -1,7 +1,7 @@
 //! Every kind of node does the same: the conformance suite on each of them.
 
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -230,21 +230,30 @@ fn no_pair_of_node_and_case_is_missing() {
     let program = std::env::current_exe().expect("this program");
     let list = Command::new(program).arg("--list").output().expect("the list of tests").stdout;
     let list = String::from_utf8(list).expect("names of tests");
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/node");
-    let kinds = std::fs::read_dir(folder).expect("the kinds of nodes").filter_map(|entry| {
-        let entry = entry.expect("an entry");
-        // What several kinds share is none.
-        let is_kind = entry.path().is_dir() && entry.file_name() != "cas";
-        is_kind.then(|| entry.file_name().into_string().expect("a plain name"))
-    });
-    let kinds: Vec<String> = kinds.collect();
-    assert!(kinds.iter().any(|kind| kind == "redis"), "{kinds:?}");
+    let mut kinds = Vec::new();
+    kinds_in(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/node")), "", &mut kinds);
+    for kind in ["memory", "redis", "etcd", "etcd_mutex"] {
+        assert!(kinds.iter().any(|found| found == kind), "{kinds:?}");
+    }
     for kind in &kinds {
         for case in CASES {
             assert!(
                 list.contains(&format!("conformance::{kind}::{case}: test")),
                 "{kind} lacks {case}"
             );
+        }
+    }
+}
+
+/// A folder is a kind of node if its module says so. Those inside of it are other kinds with the same engine.
+fn kinds_in(folder: &Path, before: &str, kinds: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).expect("the kinds of nodes") {
+        let entry = entry.expect("an entry");
+        let Ok(module) = std::fs::read_to_string(entry.path().join("mod.rs")) else { continue };
+        let kind = format!("{before}{}", entry.file_name().to_str().expect("a plain name"));
+        kinds_in(&entry.path(), &format!("{kind}_"), kinds);
+        if module.contains("KIND: Kind = ") || kind == "memory" {
+            kinds.push(kind);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A service that locks with etcd's own Go library, in a process of its own.
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -16,11 +17,18 @@ pub(super) struct GoPeer {
     process: Child,
     input: Option<ChildStdin>,
     answers: Receiver<String>,
+    /// An answer that was looked at, and is still to be taken.
+    next: RefCell<Option<String>>,
 }
 
 impl GoPeer {
     /// Without the program, the test is skipped.
     pub(super) fn start(cluster: &EtcdCluster) -> Self {
+        Self::start_on(&cluster.endpoints())
+    }
+
+    /// The same on some members.
+    pub(super) fn start_on(endpoints: &[String]) -> Self {
         let program = std::env::var_os("QUORLOCK_TEST_GO_MUTEX").unwrap_or_else(|| {
             lacks(
                 "go-mutex",
@@ -29,7 +37,7 @@ impl GoPeer {
             )
         });
         let mut process = Command::new(program)
-            .args([cluster.endpoints().join(","), SESSION.to_string()])
+            .args([endpoints.join(","), SESSION.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -42,19 +50,24 @@ impl GoPeer {
             }
         });
         let input = process.stdin.take();
-        let peer = Self { process, input, answers };
+        let peer = Self { process, input, answers, next: RefCell::default() };
         assert_eq!(peer.answer(), "ready");
         peer
     }
 
     /// What it says next.
     pub(super) fn answer(&self) -> String {
-        self.answers.recv_timeout(DEADLINE).expect("an answer of the Go service")
+        let next = self.next.take();
+        next.unwrap_or_else(|| {
+            self.answers.recv_timeout(DEADLINE).expect("an answer of the service")
+        })
     }
 
     /// Whether it has said nothing yet.
     pub(super) fn is_silent(&self) -> bool {
-        self.answers.try_recv().is_err()
+        let mut next = self.next.borrow_mut();
+        *next = next.take().or_else(|| self.answers.try_recv().ok());
+        next.is_none()
     }
 
     /// Tries to take a lock. Its fence, unless it is held.
@@ -90,7 +103,7 @@ impl GoPeer {
         self.process.wait().expect("it is gone");
     }
 
-    /// How long its session may outlive it, at the most: etcd looks twice a second, and a new leader begins anew.
+    /// How long its session outlives it.
     pub(super) fn session() -> Duration {
         Duration::from_secs(SESSION)
     }

@@ -3,11 +3,11 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use quorlock::{Builder, Error, Locker};
+use quorlock::{Builder, Error, Locker, Owner};
 use quorlock_testkit::{EtcdCluster, eventually_async as eventually, fresh_prefix, test};
 
 use super::go_peer::GoPeer;
-use super::{LONG, etcdctl};
+use super::{LONG, etcdctl, first};
 
 /// Both speak of the same cluster.
 fn cluster() -> &'static EtcdCluster {
@@ -232,4 +232,97 @@ async fn a_lock_is_taken_away_from_a_go_service_by_force() {
     let seen = locker.inspect(&name).await.expect("a majority");
     locker.force_release(&seen).await.expect("taken away");
     locker.try_lock(&name).await.expect("free").release().await.expect("released");
+}
+
+/// A leader that was stopped does not know that there is another. What it says of leases counts for nothing.
+#[test]
+async fn a_leader_that_stands_still_lets_no_go_service_in_beside_us() {
+    let cluster = EtcdCluster::start(3);
+    let leader = cluster.leader();
+    let mut peer = GoPeer::start_on(&cluster.endpoints()[(leader + 1) % 3..][..1]);
+    let ttl = Duration::from_secs(5);
+    let url = format!("etcd+mutex://{}", first(&cluster, leader).join(","));
+    let holder = Locker::builder().nodes([url]).ttl(ttl).connect_limit(LONG);
+    let guard = holder.connect().await.expect("connected").lock("x").await.expect("free");
+    peer.begin_to_lock("x");
+    cluster.stop(leader);
+    // The fault lasts for most of a TTL. Nothing that is seen before the end of it may be a second holder.
+    let end = tokio::time::Instant::now() + ttl * 4 / 5;
+    while tokio::time::Instant::now() < end {
+        let is_theirs = !peer.is_silent();
+        assert!(!(is_theirs && guard.is_held()), "two hold it");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    cluster.cont(leader);
+    // If it was lost, it goes to the other by itself.
+    drop(guard);
+    assert!(peer.locked("x").is_some());
+}
+
+/// There is one revision for each key.
+#[test]
+async fn each_holder_of_a_process_has_a_fence_of_its_own() {
+    let (name, locker) = (fresh_name(), connect().await);
+    let first = locker.lock(&name).await.expect("free");
+    let lock = locker.lock(&name).wait(LONG);
+    let second = tokio::spawn(async move { lock.await.expect("its turn") });
+    let before = first.fence();
+    let released = first.release().await.expect("released");
+    assert!(!released.is_passed_on());
+    assert!(second.await.expect("no panic").fence() > before);
+}
+
+#[test]
+async fn a_process_that_would_take_part_is_refused_and_told_what_to_do() {
+    let (name, locker) = (fresh_name(), connect().await);
+    let me = locker.new_owner();
+    let guard = locker.lock(&name).owner(&me).await.expect("free");
+    let again = locker.lock(&name).owner(&me).await.expect("in this process it has it");
+    let elsewhere = Owner::from_id(&me.id()).expect("an id");
+    let error =
+        connect().await.try_lock(&name).owner(&elsewhere).await.expect_err("another process");
+    let text = error.to_string();
+    assert!(text.contains("held by one process at a time"), "{text}");
+    assert!(text.contains("QUORLOCK_TOKEN"), "{text}");
+    again.release().await.expect("released");
+    guard.release().await.expect("released");
+}
+
+#[test]
+async fn a_key_that_never_ends_is_named() {
+    let (name, locker) = (fresh_name(), connect().await);
+    let key = format!("{name}/config");
+    etcdctl(cluster(), &["put", &key, "mine"]);
+    let error = locker.try_lock(&name).await.expect_err("it never ends").to_string();
+    assert!(error.contains(&key) && error.contains("has no lease"), "{error}");
+}
+
+#[test]
+async fn nobody_else_reads_a_token_out_of_a_key() {
+    let (name, locker) = (fresh_name(), connect().await);
+    let guard = locker.lock(&name).note("who holds it").await.expect("free");
+    let keys = etcdctl(cluster(), &["get", "--prefix", "--keys-only", &format!("{name}/")]);
+    eventually("the note is there", async || {
+        let status = locker.inspect(&name).await.expect("a majority");
+        assert_eq!(status.fence(), Some(guard.fence()));
+        status.note().is_some_and(|note| note.text == "who holds it")
+    })
+    .await;
+    let token = guard.into_token().expect("it outlives us");
+    let random = &token.as_str()["ql:".len()..];
+    assert!(!keys.contains(random), "{keys}");
+    locker.resume(&name, token.as_str()).await.expect("held").release().await.expect("released");
+}
+
+#[test]
+async fn the_doctor_says_what_sharing_means() {
+    let admin = on().admin();
+    let checkup = admin.examine(format!("{}/doctor", fresh_prefix())).await.expect("it looks");
+    let [node] = checkup.nodes.as_slice() else { panic!("{checkup:?}") };
+    assert!(node.usable, "{node:?}");
+    let shared =
+        node.findings.iter().find(|finding| finding.check == "shared").expect("it says so");
+    assert!(shared.text.contains("let the resource check fences"), "{}", shared.text);
+    let told = node.findings.iter().find(|finding| finding.check == "wake-up").expect("it says so");
+    assert!(told.text.contains("told of their turn ("), "{}", told.text);
 }
