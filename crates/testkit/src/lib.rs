@@ -56,6 +56,7 @@ mod tls;
 mod virtual_time;
 mod witness;
 mod zookeeper;
+mod zookeeper_client;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -77,6 +78,7 @@ pub use still_world::StillWorld;
 pub use virtual_time::VirtualTime;
 pub use witness::{Asked, Witness};
 pub use zookeeper::ZooKeeperEnsemble;
+pub use zookeeper_client::ZooKeeperClient;
 
 /// How long anything may take before it counts as failed.
 ///

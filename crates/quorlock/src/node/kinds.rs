@@ -25,6 +25,8 @@ pub(super) const KINDS: &[Kind] = &[
     super::etcd::mutex::KIND,
     #[cfg(feature = "sqlite")]
     super::sqlite::KIND,
+    #[cfg(feature = "zookeeper")]
+    super::zookeeper::KIND,
 ];
 
 /// What can be set for the nodes of one kind alone, for each kind that has something of the sort.

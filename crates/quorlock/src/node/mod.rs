@@ -31,20 +31,31 @@ pub mod memory;
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 mod capabilities;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod cas;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod clock_window;
 mod context;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod dial;
 mod failure;
 mod kinds;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod lanes;
 mod members;
 mod participants;
 mod secret;
 mod seen;
 mod servers;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
+mod tls_files;
 mod url;
 
 use std::fmt;

@@ -6,7 +6,7 @@
 
 mod burst;
 mod tokio;
-#[cfg(all(target_os = "linux", feature = "redis"))]
+#[cfg(all(target_os = "linux", any(feature = "redis", feature = "zookeeper")))]
 mod wall_set;
 
 use std::fmt;
@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
 pub use self::tokio::{TokioRuntime, boot_time};
-#[cfg(all(target_os = "linux", feature = "redis"))]
+#[cfg(all(target_os = "linux", any(feature = "redis", feature = "zookeeper")))]
 pub use self::wall_set::wall_set_timer;
 pub use quorlock_protocol::Moment;
 

@@ -53,7 +53,7 @@ impl Runtime for TokioRuntime {
         SystemTime::now()
     }
 
-    #[cfg(all(target_os = "linux", feature = "redis"))]
+    #[cfg(all(target_os = "linux", any(feature = "redis", feature = "zookeeper")))]
     fn wall_set(&self) -> BoxFuture<'static, ()> {
         super::wall_set::wall_set(&self.handle)
     }

@@ -12,8 +12,8 @@ use quorlock::runtime::{Runtime, TokioRuntime};
 use quorlock::{Dialect, Locker, RedisOptions, Settings};
 use quorlock_testkit::conformance::{Backend, CASES};
 use quorlock_testkit::{
-    EtcdCluster, RedisServer, RedisServerBuilder, Reply, conformance,
-    eventually_async as eventually, fresh_prefix, skipping, test,
+    EtcdCluster, RedisServer, RedisServerBuilder, Reply, ZooKeeperClient, ZooKeeperEnsemble,
+    conformance, eventually_async as eventually, fresh_prefix, skipping, test,
 };
 
 struct Memory(Arc<MemoryNode>);
@@ -178,6 +178,57 @@ fn etcd() -> Etcd {
     }
 }
 
+/// An ensemble, below a node of its own.
+struct ZooKeeper {
+    ensemble: &'static ZooKeeperEnsemble,
+    chroot: String,
+}
+
+impl ZooKeeper {
+    fn client(&self) -> ZooKeeperClient {
+        let mut client =
+            ZooKeeperClient::connect(&self.ensemble.endpoints()[0]).expect("a member that is up");
+        client.sync();
+        client
+    }
+}
+
+impl Backend for ZooKeeper {
+    async fn open(&self, client: ClientId) -> Arc<dyn Node> {
+        let url = format!("{}{}", self.ensemble.url(), self.chroot);
+        let mut settings = Settings::default();
+        // However slow the machine is.
+        settings.node_limit = Duration::from_secs(30);
+        by_url_with(&url, client, &NodeOptions::default(), &settings).await
+    }
+
+    async fn gone(&self, client: ClientId) {
+        let alive = format!("{}/clients/{client}/alive", self.chroot);
+        eventually("nobody listens", async || !self.client().exists(&alive)).await;
+    }
+
+    fn kept(&self) -> usize {
+        let (mut client, locks) = (self.client(), format!("{}/locks", self.chroot));
+        let mut kept = 0;
+        for bucket in client.children(&locks) {
+            let bucket = format!("{locks}/{bucket}");
+            for lock in client.children(&bucket) {
+                let data = client.data(&format!("{bucket}/{lock}")).unwrap_or_default();
+                let data = String::from_utf8(data).expect("text");
+                let is_kept = |line: &&str| {
+                    ["ticket ", "note ", "hold "].iter().any(|what| line.starts_with(what))
+                };
+                kept += data.lines().filter(is_kept).count();
+            }
+        }
+        kept
+    }
+}
+
+fn zookeeper() -> ZooKeeper {
+    ZooKeeper { ensemble: ZooKeeperEnsemble::shared(3), chroot: fresh_prefix() }
+}
+
 struct File(tempfile::TempDir);
 
 impl File {
@@ -222,6 +273,7 @@ conformance!(redis_redlock, super::redis(Dialect::Redlock));
 conformance!(sqlite, super::sqlite());
 conformance!(valkey, super::valkey(Dialect::Strict));
 conformance!(valkey_redlock, super::valkey(Dialect::Redlock));
+conformance!(zookeeper, super::zookeeper());
 
 /// Reads the kinds of nodes from the folders that hold them, and the tests from this very program:
 /// neither a new kind nor a new case can be forgotten.

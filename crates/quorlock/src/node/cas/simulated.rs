@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::{CasNode, Change, Found, Store, Written};
+use super::{CasNode, Change, Found, Store, Window, Written};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
@@ -278,7 +278,7 @@ impl Store for SimStore {
     async fn write(&self, name: &Name, found: &Found, change: &Change) -> Result<Written, Failure> {
         use super::HoldChange::{Extend, Replace};
         let ttl = match change.holds {
-            Extend { ttl, .. } | Replace { ttl } => ttl,
+            Extend { ttl, .. } | Replace { ttl, .. } => ttl,
             _ => TTL,
         };
         let world = &self.world;
@@ -318,6 +318,10 @@ impl Store for SimStore {
 
     async fn list(&self, _from: &[u8]) -> Result<Listed, Failure> {
         Ok(Listed::default())
+    }
+
+    fn window(&self) -> Option<Window> {
+        None
     }
 
     fn is_listening(&self) -> bool {

@@ -48,6 +48,11 @@ pub(super) struct Place {
     pub(super) sent: Moment,
     pub(super) ttl: Duration,
     pub(super) proposal: Option<Proposal>,
+    /// The time of day at which it was asked for, by the clock of its client.
+    pub(super) asked_us: u64,
+    /// What the clock of the store said when it was written; `None` if it has none, or if that is to be known once
+    /// this is written.
+    pub(super) seen_us: Option<u64>,
 }
 
 impl Queue {
@@ -116,13 +121,34 @@ impl State {
         self.queue.remove_client(client);
     }
 
+    /// How many stand in its queue.
+    pub(in crate::node) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Whether anybody stands in its queue.
     pub(in crate::node) fn is_waited_for(&self) -> bool {
         !self.queue.is_empty()
     }
 
+    /// What was written by the version that this was read from was written at that time of the store's clock.
+    pub(in crate::node) fn set_seen(&mut self, at_us: u64) {
+        for place in self.queue.0.values_mut() {
+            place.seen_us.get_or_insert(at_us);
+        }
+    }
+
     /// As text that people can read.
     pub(in crate::node) fn encode(&self) -> Vec<u8> {
+        self.text(false).into_bytes()
+    }
+
+    /// The same for a store with a clock.
+    pub(in crate::node) fn encode_timed(&self) -> Vec<u8> {
+        self.text(true).into_bytes()
+    }
+
+    fn text(&self, is_timed: bool) -> String {
         let mut text = format!("{FIRST}\nfence {}\n", self.fence);
         // Writing to a string does not fail.
         if let Some(token) = &self.token {
@@ -132,10 +158,11 @@ impl State {
             let _ = writeln!(text, "note {until_us} {}", note.escape_default());
         }
         for ((ticket_no, _), place) in &self.queue.0 {
-            let Place { token, client, waiter, secret, sent, ttl, proposal } = place;
+            let Place { token, client, waiter, secret, sent, ttl, proposal, asked_us, seen_us } =
+                place;
             let (least, block) = proposal.map_or((0, 0), |it| (it.least, it.block));
             let secret = secret.text();
-            let _ = writeln!(
+            let _ = write!(
                 text,
                 "ticket {ticket_no} {} {client} {waiter} {} {} {} {least} {block}",
                 token.text().as_str(),
@@ -143,8 +170,13 @@ impl State {
                 sent.as_nanos(),
                 ttl.as_micros(),
             );
+            let _ = match (is_timed, seen_us) {
+                (false, _) => writeln!(text),
+                (true, None) => writeln!(text, " {asked_us}"),
+                (true, Some(seen_us)) => writeln!(text, " {asked_us} {seen_us}"),
+            };
         }
-        text.into_bytes()
+        text
     }
 
     /// Reads such a text; `None` if it is something else.
@@ -188,7 +220,10 @@ impl Place {
         let (least, block) = (number(&mut words)?, number(&mut words)?);
         let block = u16::try_from(block).ok()?;
         let proposal = (block > 0).then_some(Proposal { least, block });
-        Some((ticket_no, Self { token, client, waiter, secret, sent, ttl, proposal }))
+        let mut stamp = || words.next().map_or(Some(None), |word| word.parse().ok().map(Some));
+        let (asked_us, seen_us) = (stamp()?.unwrap_or(0), stamp()?);
+        let place = Self { token, client, waiter, secret, sent, ttl, proposal, asked_us, seen_us };
+        Some((ticket_no, place))
     }
 }
 
@@ -233,6 +268,8 @@ mod tests {
             sent: Moment::from_nanos(123_456_789),
             ttl: Duration::from_micros(10_000_001),
             proposal,
+            asked_us: 0,
+            seen_us: None,
         }
     }
 
@@ -247,7 +284,16 @@ mod tests {
         state.note = Some(Noted { until_us: 9, text });
         state.queue.put(1, place(&runtime, None));
         state.queue.put(u64::MAX, place(&runtime, Some(Proposal { least: 5, block: 128 })));
-        assert_eq!(State::decode(&state.encode()), Some(state));
+        assert_eq!(State::decode(&state.encode()), Some(state.clone()));
+        let stamped = Place { asked_us: 7, ..place(&runtime, None) };
+        state.queue.put(2, stamped);
+        state.queue.put(3, Place { asked_us: 8, seen_us: Some(9), ..stamped });
+        let read = State::decode(&state.encode_timed());
+        assert_eq!(read.as_ref(), Some(&state));
+        let mut read = read.unwrap_or_default();
+        read.set_seen(11);
+        let seen: Vec<_> = read.queue.0.values().map(|place| place.seen_us).collect();
+        assert_eq!(seen, [Some(11), Some(11), Some(9), Some(11)]);
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::state::{Noted, Place, State};
-use super::{Change, Found, HoldChange, Message};
+use super::{Change, Found, HoldChange, Message, Window};
 use crate::node::{
     Answer, Failure, Grant, Holder, ParticipantId, Proposal, Queued, Record, Request, Seen, Ticket,
     Verb, noted,
@@ -35,6 +35,20 @@ impl Step {
     }
 }
 
+impl Place {
+    /// What its turn makes of the holds.
+    fn takes_over(&self) -> HoldChange {
+        HoldChange::Replace { ttl: self.ttl, seen_us: self.seen_us.unwrap_or(0) }
+    }
+
+    /// Whether the clock of the store was not behind when the ticket was written. The lease of a grant counts from
+    /// when it was asked for, and the record from when it was written.
+    fn is_timely(&self, window: Option<Window>) -> bool {
+        let (Some(window), Some(seen_us)) = (window, self.seen_us) else { return true };
+        seen_us >= window.least_end_us(self.asked_us, Duration::ZERO)
+    }
+}
+
 /// Whom a free lock goes to.
 enum Turn {
     /// The client that asks.
@@ -45,15 +59,26 @@ enum Turn {
     Nobody,
 }
 
-/// What a request makes of a lock. `now` is the clock of this client; `will_notify` says whether it gets grant messages.
-pub(super) fn step(found: &Found, request: &Request<'_>, now: Moment, will_notify: bool) -> Step {
-    let lock = Lock { found, state: found.state.clone(), wall_us: request.wall_us, now };
+/// What has to be known besides what was found, and what is asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Around {
+    /// The clock of this client.
+    pub(super) now: Moment,
+    /// Whether it gets grant messages.
+    pub(super) will_notify: bool,
+    /// Of the store's clock, if holds end by that.
+    pub(super) window: Option<Window>,
+}
+
+/// What a request makes of a lock.
+pub(super) fn step(found: &Found, request: &Request<'_>, around: Around) -> Step {
+    let lock = Lock { found, state: found.state.clone(), wall_us: request.wall_us, around };
     match request.verb {
         Verb::Acquire { token, ttl, proposal } => lock.acquire(token, ttl, proposal),
         Verb::Confirm { token, fence } => lock.confirm(token, fence),
         Verb::Extend { token, ttl, participant, .. } => lock.extend(token, ttl, participant),
         Verb::Wait { token, ttl, ticket, yielding, proposal } => {
-            lock.wait(token, ttl, &ticket, yielding, proposal, will_notify)
+            lock.wait(token, ttl, &ticket, yielding, proposal)
         }
         Verb::Release { token, next, participant, .. } => lock.release(token, next, participant),
         Verb::Inspect => Step::Answer(lock.seen()),
@@ -69,12 +94,27 @@ pub(super) fn barrier(found: &Found) -> Change {
     Change { state, holds: HoldChange::Keep, only_if_held: false, message: None }
 }
 
+/// A change that has the maker hold what it holds already for as long as it asks for.
+pub(super) fn kept_longer(found: &Found, request: &Request<'_>) -> Change {
+    let holds = match request.verb {
+        Verb::Acquire { ttl, .. } => HoldChange::Extend { who: None, ttl },
+        _ => HoldChange::Keep,
+    };
+    Change { holds, ..barrier(found) }
+}
+
+/// A change that takes the lock from who was given it at a time that cannot be believed.
+pub(super) fn taken_back(found: &Found) -> Change {
+    let state = State { token: None, note: None, ..found.state.clone() };
+    Change { state, holds: HoldChange::Clear, only_if_held: false, message: None }
+}
+
 /// A lock, and what is to be made of it.
 struct Lock<'a> {
     found: &'a Found,
     state: State,
     wall_us: u64,
-    now: Moment,
+    around: Around,
 }
 
 impl Lock<'_> {
@@ -100,7 +140,7 @@ impl Lock<'_> {
             return Step::Answer(Answer::Refused);
         }
         match self.take(token, proposal) {
-            Ok(()) => self.write_granted(HoldChange::Replace { ttl }, false),
+            Ok(()) => self.write_granted(HoldChange::Replace { ttl, seen_us: 0 }, false),
             Err(failed) => Step::Answer(failed),
         }
     }
@@ -135,7 +175,6 @@ impl Lock<'_> {
         ticket: &Ticket,
         yielding: bool,
         proposal: Option<Proposal>,
-        will_notify: bool,
     ) -> Step {
         if let Some(failed) = self.used_up(proposal) {
             return Step::Answer(failed);
@@ -149,21 +188,24 @@ impl Lock<'_> {
         }
         let record = self.record().filter(|_| !mine);
         let Ticket { client, waiter, secret, sent, .. } = *ticket;
-        let place = Place { token: *token, client, waiter, secret, sent, ttl, proposal };
+        let (token, asked_us) = (*token, self.wall_us);
+        let place =
+            Place { token, client, waiter, secret, sent, ttl, proposal, asked_us, seen_us: None };
         let ticket_no = self.state.queue.join(ticket, place);
+        let will_notify = self.around.will_notify;
         let queued = Answer::Queued(Box::new(Queued { ticket_no, record, will_notify }));
         if record.is_some() {
             return self.write(queued, HoldChange::Keep, false, None);
         }
-        match self.pass_on(Some(token), proposal.map_or(0, |it| it.least)) {
+        match self.pass_on(Some(&token), proposal.map_or(0, |it| it.least)) {
             Turn::Another(next, message) => {
-                self.write(queued, HoldChange::Replace { ttl: next.ttl }, false, Some(message))
+                self.write(queued, next.takes_over(), false, Some(message))
             }
             Turn::Mine | Turn::Nobody if mine => {
                 self.write_granted(HoldChange::Extend { who: None, ttl }, true)
             }
-            Turn::Mine | Turn::Nobody => match self.take(token, proposal) {
-                Ok(()) => self.write_granted(HoldChange::Replace { ttl }, false),
+            Turn::Mine | Turn::Nobody => match self.take(&token, proposal) {
+                Ok(()) => self.write_granted(HoldChange::Replace { ttl, seen_us: 0 }, false),
                 Err(failed) => Step::Answer(failed),
             },
         }
@@ -214,7 +256,7 @@ impl Lock<'_> {
     fn record(&self) -> Option<Record> {
         let token = self.holder()?;
         let until = self.found.holds.iter().map(|hold| hold.until).max()?;
-        let record = Record::new(&token.text(), Some(until.since(self.now)));
+        let record = Record::new(&token.text(), Some(until.since(self.around.now)));
         Some(record.with_fence(self.found.state.fence))
     }
 
@@ -223,8 +265,7 @@ impl Lock<'_> {
         self.state.note = None;
         match self.pass_on(None, next) {
             Turn::Another(place, message) => {
-                let holds = HoldChange::Replace { ttl: place.ttl };
-                self.write(Answer::Done, holds, false, Some(message))
+                self.write(Answer::Done, place.takes_over(), false, Some(message))
             }
             Turn::Mine | Turn::Nobody => {
                 self.state.token = None;
@@ -238,6 +279,10 @@ impl Lock<'_> {
         while let Some(place) = self.state.queue.next() {
             if me == Some(&place.token) {
                 return Turn::Mine;
+            }
+            // Its client was told so, and asks again if it still wants it.
+            if !place.is_timely(self.around.window) {
+                continue;
             }
             let proposal = place.proposal.map(|wanted| wanted.at_least(next));
             // There is no fence for this waiter: it is passed over.

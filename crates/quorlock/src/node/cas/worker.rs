@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::step::{Step, barrier, step};
-use super::{Found, Store, Written};
+use super::step::{Around, Step, barrier, kept_longer, step, taken_back};
+use super::{Change, Found, HoldChange, Store, Window, Written};
+use crate::name::Name;
 use crate::node::lanes::{Attempts, LaneNode, Readiness, Remember, Serve};
-use crate::node::{Answer, Call, Capabilities, Failure, FailureKind, Inbox, NodeContext, Verb};
+use crate::node::{
+    Answer, Call, Capabilities, Failure, FailureKind, Inbox, NodeContext, Request, Verb,
+};
 use crate::runtime::Runtime;
 
 /// A node on a store.
@@ -78,13 +81,47 @@ impl<S: Store> Serve for Serving<S> {
             }
             None => Found::default(),
         };
+        let window = self.store.window();
+        // Whether a write has shown that the time of the store cannot be had.
+        let mut is_apart = false;
         loop {
-            let next = step(&found, &request, self.runtime.now(), self.store.is_listening());
+            let now = self.runtime.now();
+            let around = Around { now, will_notify: self.store.is_listening(), window };
+            let may_be_over = window.is_some() && !is_apart && found.may_be_over(now);
+            let next = match request.verb {
+                // It is for people to read.
+                Verb::Inspect if may_be_over => step(&found.as_it_seems(now), &request, around),
+                // A write shows the time. What there is to be done depends on that.
+                _ if may_be_over => {
+                    let change = barrier(&found);
+                    match self.write(name, &found, &change, known).await? {
+                        Written::Done(now) | Written::Conflict(now) => found = now,
+                        Written::Apart(now, failure) => {
+                            if matches!(request.verb, Verb::Acquire { .. }) {
+                                known.found = Some(now);
+                                return Ok(Answer::Failed(failure));
+                            }
+                            // Whoever may be there is taken to be there.
+                            (found, is_apart) = (now, true);
+                        }
+                        Written::Gone => {}
+                    }
+                    is_fresh = true;
+                    continue;
+                }
+                _ => step(&found, &request, around),
+            };
             let (answer, change) = match next {
                 next if !is_fresh && next.needs_to_be_fresh() => {
                     found = self.store.read(name).await?;
                     is_fresh = true;
                     continue;
+                }
+                // By an earlier attempt, or long ago.
+                Step::Answer(answer @ Answer::Granted { .. })
+                    if !is_believable(&request, &found, window) =>
+                {
+                    (answer, Box::new(kept_longer(&found, &request)))
                 }
                 Step::Answer(answer) if !known.is_unsure => {
                     known.found = Some(found);
@@ -97,32 +134,46 @@ impl<S: Store> Serve for Serving<S> {
                 Answer::Refused if is_release => attempts.released.clone().unwrap_or(answer),
                 answer => answer,
             };
-            // Unless it is known not to run, it may run until it is answered.
-            let was_unsure = std::mem::replace(&mut known.is_unsure, true);
             let released = is_release.then(|| answer.clone());
             let was_released = std::mem::replace(&mut attempts.released, released);
-            match self.store.write(name, &found, &change).await {
+            match self.write(name, &found, &change, known).await {
                 Ok(Written::Done(now)) => {
-                    *known = Known { found: Some(now), is_unsure: false };
-                    return Ok(answer);
+                    let is_good = match answer {
+                        Answer::Granted { .. } => is_believable(&request, &now, window),
+                        _ => true,
+                    };
+                    if is_good {
+                        known.found = Some(now);
+                        return Ok(answer);
+                    }
+                    self.untimely(&request, now, &change, known).await;
+                    return Ok(Answer::Failed(was_behind()));
+                }
+                Ok(Written::Apart(now, failure)) => {
+                    let rests_on_time = match answer {
+                        Answer::Granted { .. } => change.holds != HoldChange::Keep,
+                        Answer::Queued(_) => true,
+                        _ => false,
+                    };
+                    if !rests_on_time {
+                        known.found = Some(now);
+                        return Ok(answer);
+                    }
+                    self.untimely(&request, now, &change, known).await;
+                    return Ok(Answer::Failed(failure));
                 }
                 Ok(Written::Conflict(now)) => {
-                    known.is_unsure = was_unsure;
                     attempts.released = was_released;
                     (found, is_fresh) = (now, true);
                 }
                 Ok(Written::Gone) => {
-                    known.is_unsure = was_unsure;
                     attempts.released = was_released;
                     if let Some(message) = &change.message {
                         found.state.remove_client(message.client);
                     }
                 }
                 Err(failure) => {
-                    let may_run =
-                        matches!(failure.kind(), FailureKind::Silent | FailureKind::Broken);
-                    known.is_unsure = was_unsure || may_run;
-                    if !may_run {
+                    if !may_run(&failure) {
                         attempts.released = was_released;
                     }
                     return Err(failure);
@@ -138,4 +189,73 @@ impl<S: Store> Serve for Serving<S> {
     async fn close(&self) {
         self.store.close().await;
     }
+}
+
+impl<S: Store> Serving<S> {
+    /// Writes, and notes whether that may run later.
+    async fn write(
+        &self,
+        name: &Name,
+        found: &Found,
+        change: &Change,
+        known: &mut Known,
+    ) -> Result<Written, Failure> {
+        // Unless it is known not to run, it may run until it is answered.
+        let was_unsure = std::mem::replace(&mut known.is_unsure, true);
+        let written = self.store.write(name, found, change).await;
+        known.is_unsure = match &written {
+            Ok(Written::Done(_) | Written::Apart(..)) => false,
+            Ok(Written::Conflict(_) | Written::Gone) => was_unsure,
+            Err(failure) => was_unsure || may_run(failure),
+        };
+        written
+    }
+
+    /// What was written at a time that cannot be believed is taken back, if it gave the lock to this client. An
+    /// extension is not: its holder may believe in what it had before, until it hears of this.
+    async fn untimely(
+        &self,
+        request: &Request<'_>,
+        now: Found,
+        change: &Change,
+        known: &mut Known,
+    ) {
+        let is_new = matches!(change.holds, HoldChange::Replace { .. }) && change.message.is_none();
+        if is_new || matches!(request.verb, Verb::Acquire { .. }) {
+            self.take_back(request.name, &now, known).await;
+        } else {
+            known.found = Some(now);
+        }
+    }
+
+    /// Frees a lock that nobody believes to hold. If that fails, the record ends by itself.
+    async fn take_back(&self, name: &Name, found: &Found, known: &mut Known) {
+        let written = self.write(name, found, &taken_back(found), known).await;
+        if let Ok(Written::Done(now) | Written::Apart(now, _) | Written::Conflict(now)) = written {
+            known.found = Some(now);
+        }
+    }
+}
+
+/// Why a lock cannot be believed to be ours.
+fn was_behind() -> Failure {
+    let text = "its clock was behind this machine's when the lock was recorded; let a daemon such as chrony keep \
+                the clocks of all machines";
+    Failure::new(FailureKind::Clock, text)
+}
+
+/// Whether a lock that is ours lasts, by the clock of the store, for as long as its holder will believe in it.
+fn is_believable(request: &Request<'_>, found: &Found, window: Option<Window>) -> bool {
+    let Some(window) = window else { return true };
+    let (who, ttl) = match request.verb {
+        Verb::Acquire { ttl, .. } | Verb::Wait { ttl, .. } => (None, ttl),
+        Verb::Extend { ttl, participant, .. } => (participant, ttl),
+        _ => return true,
+    };
+    found.lasts_until(who, window.least_end_us(request.wall_us, ttl))
+}
+
+/// Whether a write that failed like this may run later.
+fn may_run(failure: &Failure) -> bool {
+    matches!(failure.kind(), FailureKind::Silent | FailureKind::Broken)
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use percent_encoding::percent_decode_str;
 
 use crate::Error;
+use crate::node::tls_files::TlsFiles;
 
 const DEFAULT_PORT: u16 = 2379;
 const DEFAULT_PREFIX: &str = "quorlock/";
@@ -25,14 +26,6 @@ pub(super) struct Address {
     pub(super) tls: Option<TlsFiles>,
     /// The URL without secrets.
     pub(super) label: String,
-}
-
-/// Files for TLS. Whom to trust, and how to prove who we are.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct TlsFiles {
-    pub(super) ca: Option<PathBuf>,
-    pub(super) cert: Option<PathBuf>,
-    pub(super) key: Option<PathBuf>,
 }
 
 impl Address {

@@ -14,7 +14,7 @@ use super::messages::{
 };
 use crate::locked::locked;
 use crate::name::Name;
-use crate::node::cas::{Change, Found, Hold, HoldChange, Message, State, Store, Written};
+use crate::node::cas::{Change, Found, Hold, HoldChange, Message, State, Store, Window, Written};
 use crate::node::{ClientId, Failure, FailureKind, Inbox, Listed, ParticipantId};
 use crate::runtime::{Moment, Runtime, wall_us};
 use crate::token::Token;
@@ -117,7 +117,7 @@ impl EtcdStore {
             // Clocks of clients may differ: this is for people.
             let left = Duration::from_micros(until_us.saturating_sub(wall_us));
             let left = left.clamp(SOON, Duration::from_secs(seconds).max(SOON));
-            found.holds.push(Hold { who, kind: seconds, until: now.after(left) });
+            found.holds.push(Hold { who, kind: seconds, until: now.after(left), end_us: 0 });
             found.state.set_holder(token);
         }
         Ok(found)
@@ -131,7 +131,7 @@ impl EtcdStore {
         change: &Change,
     ) -> Result<(Vec<RequestOp>, Vec<Hold>), Failure> {
         let lease = match change.holds {
-            HoldChange::Extend { ttl, .. } | HoldChange::Replace { ttl } => {
+            HoldChange::Extend { ttl, .. } | HoldChange::Replace { ttl, .. } => {
                 Some(self.leases.lasting(ttl).await?)
             }
             HoldChange::Keep | HoldChange::Remove { .. } | HoldChange::Clear => None,
@@ -151,7 +151,7 @@ impl EtcdStore {
             (HoldChange::Extend { who, ttl }, Some(lease), Some(token)) => {
                 all.push(self.put_hold(name, who, &token, ttl, lease));
             }
-            (HoldChange::Replace { ttl }, Some(lease), Some(token)) => {
+            (HoldChange::Replace { ttl, .. }, Some(lease), Some(token)) => {
                 let put = self.put_hold(name, None, &token, ttl, lease);
                 let is_other = |hold: &&Hold| hold.who.is_some() || hold.kind != lease.seconds;
                 // One transaction does not write a key twice.
@@ -331,6 +331,11 @@ impl Store for EtcdStore {
         let mut names: Vec<_> = ours.filter_map(|kv| self.keys.parse_name(&kv.key)).collect();
         names.dedup();
         Ok(Listed { names, next })
+    }
+
+    /// A lease that has ended is gone.
+    fn window(&self) -> Option<Window> {
+        None
     }
 
     fn is_listening(&self) -> bool {

@@ -2,8 +2,8 @@
 
 use tonic::transport::Endpoint;
 
-use super::address::TlsFiles;
 use crate::Error;
+use crate::node::tls_files::TlsFiles;
 
 #[cfg(feature = "tls")]
 pub(super) fn secure(endpoint: Endpoint, name: &str, files: &TlsFiles) -> Result<Endpoint, Error> {

@@ -8,8 +8,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use url::Url;
 
 use super::options::UrlOptions;
-use super::tls::TlsSetting;
 use crate::Error;
+use crate::node::tls::TlsSetting;
+use crate::node::tls_files::TlsFiles;
 
 const DEFAULT_PORT: u16 = 6379;
 
@@ -116,7 +117,10 @@ impl Address {
             },
         };
         let tls = match (&place, secure) {
-            (Place::Tcp(host, _), true) => Some(TlsSetting::new(host, ca)?),
+            (Place::Tcp(host, _), true) => {
+                let files = TlsFiles { ca, ..TlsFiles::default() };
+                Some(TlsSetting::new("rediss", host, &files)?)
+            }
             _ => None,
         };
         let label = match &place {

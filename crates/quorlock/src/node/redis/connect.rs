@@ -11,7 +11,7 @@ use super::framing::Framing;
 use super::resp::{Command, Refused, Value};
 use super::stream::{self, ReadHalf, WriteHalf};
 use super::tending::Tended;
-use super::tls::Tls;
+use crate::node::tls::Tls;
 use crate::node::{Failure, FailureKind};
 use crate::text::harmless;
 

@@ -6,13 +6,12 @@ use super::connect::{evicts, field};
 use super::dialect::RestsOn;
 use super::options::RedisOptions;
 use crate::admin::examine::{Examination, MARKER, shown};
+use crate::node::clock_window::KEEP_TIME;
 use crate::node::{Marker, MarkerState, Members};
 use quorlock_protocol::Carries;
 
 /// A clock that differs by more than this is not kept by anybody.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(100);
-
-const KEEP_TIME: &str = "let a daemon such as chrony keep the clocks of all machines";
 
 const KEEP_EVERYTHING: &str = "set appendonly yes and appendfsync always; or start a server that has \
                                stopped only after the longest TTL, 30s by default, has passed";

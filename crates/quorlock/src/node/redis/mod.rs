@@ -29,7 +29,6 @@
 mod address;
 mod connect;
 mod diagnose;
-mod dial;
 mod dialect;
 mod driver;
 mod error;
@@ -55,8 +54,6 @@ mod sending;
 mod session;
 mod stream;
 mod tending;
-#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
-mod tls;
 mod verbs;
 
 use std::sync::{Arc, Weak};

@@ -7,15 +7,9 @@ use url::Url;
 use super::dialect::Dialect;
 use crate::Error;
 use crate::name::is_reserved;
+use crate::node::clock_window::{CLIENTS_APART, CLOCK_AHEAD, CLOCK_BEHIND};
 use crate::node::{KindTerms, NodeOptions};
 use crate::settings::Settings;
-
-/// How far a server's clock may be behind a client's by default.
-const DEFAULT_CLOCK_BEHIND: Duration = Duration::from_millis(100);
-/// How far it may be ahead, the way of a request included.
-const DEFAULT_CLOCK_AHEAD: Duration = Duration::from_millis(300);
-/// How far the clocks of two clients may be apart.
-const DEFAULT_CLIENTS_APART: Duration = Duration::from_millis(50);
 
 /// What can be set for Redis and Valkey nodes alone, for [`Builder::redis`](crate::Builder::redis).
 ///
@@ -52,9 +46,9 @@ impl Default for RedisOptions {
         Self {
             prefix: Vec::new(),
             dialect: Dialect::default(),
-            clock_behind: DEFAULT_CLOCK_BEHIND,
-            clock_ahead: DEFAULT_CLOCK_AHEAD,
-            clients_apart: DEFAULT_CLIENTS_APART,
+            clock_behind: CLOCK_BEHIND,
+            clock_ahead: CLOCK_AHEAD,
+            clients_apart: CLIENTS_APART,
             trust_new_nodes: false,
         }
     }

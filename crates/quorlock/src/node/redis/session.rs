@@ -18,8 +18,8 @@ use super::resp::{MAX_REPLY, Refused, Value};
 use super::sending::{Now, Released, Waiting};
 use super::stream::{ReadHalf, WriteHalf};
 use super::tending::Tended;
-use super::tls::Tls;
 use super::verbs::{By, Sent};
+use crate::node::tls::Tls;
 use crate::node::{Answer, Call, Failure, FailureKind, Grant};
 use crate::runtime::{BoxFuture, Moment, Runtime, wall_us};
 

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{UnixStream, tcp, unix};
 
 use super::address::Place;
-use super::dial::dial;
+use crate::node::dial::dial;
 
 #[derive(Debug)]
 pub(super) enum ReadHalf {

@@ -15,7 +15,7 @@ use crate::node::redis::options::RedisOptions;
 use crate::node::redis::resp::{Command, Value};
 use crate::node::redis::scripts::{Scripts, Sources};
 use crate::node::redis::verbs::{By, Sent, pattern};
-use crate::node::{Capabilities, Failure, Marker, Members, Request, Verb};
+use crate::node::{Capabilities, Failure, Marker, Members, Request, Verb, clock_window};
 use quorlock_protocol::{Drift, MOST_AHEAD_US};
 
 /// So many arguments every call ends with.
@@ -46,8 +46,7 @@ pub(super) fn rests_on(options: &RedisOptions, max_ttl: Duration) -> RestsOn {
 
 /// What the clock window takes off the end of each lease.
 fn clock_margin(options: &RedisOptions) -> Duration {
-    let window = options.clock_behind.saturating_add(options.clock_ahead);
-    window.saturating_add(options.clients_apart.saturating_mul(2))
+    clock_window::margin(options.clock_behind, options.clock_ahead, options.clients_apart)
 }
 
 /// For how long a server that may have forgotten something casts no vote. It is more than twice what the clock

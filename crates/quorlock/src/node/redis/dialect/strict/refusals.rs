@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::node::clock_window::apart;
 pub(super) use crate::node::redis::replies::digits;
 use crate::node::{Failure, FailureKind, Marker, Members};
 use quorlock_protocol::{Carries, Untimely};
@@ -71,20 +72,9 @@ pub(super) fn clock(
     ahead: Duration,
 ) -> Option<Failure> {
     let untimely = Untimely::of(digits(server_us)?, sent_us, now_us, ahead);
-    let (apart, side) = match untimely {
-        Untimely::Late(late) => {
-            let text =
-                format!("the request was under way for {late:.1?}, too long to be looked at");
-            return Some(Failure::new(FailureKind::Late, text));
-        }
-        Untimely::Behind(apart) => (apart, "behind"),
-        Untimely::Ahead(apart) => (apart, "ahead of"),
-    };
-    let text = format!(
-        "its clock is {apart:.1?} {side} this machine's; let a daemon such as chrony keep the clocks \
-         of all machines"
-    );
-    let apart_us = i64::try_from(apart.as_micros()).unwrap_or(i64::MAX);
-    let behind = matches!(untimely, Untimely::Behind(_));
-    Some(Failure::clock(if behind { -apart_us } else { apart_us }, text))
+    if let Untimely::Late(late) = untimely {
+        let text = format!("the request was under way for {late:.1?}, too long to be looked at");
+        return Some(Failure::new(FailureKind::Late, text));
+    }
+    apart(untimely)
 }

@@ -2,26 +2,26 @@
 
 use std::fmt;
 use std::io::{BufReader, Read, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
+use super::tls_files::TlsFiles;
+use super::{Failure, FailureKind};
 use crate::Error;
-use crate::node::{Failure, FailureKind};
 
 /// Whom to trust, and which name the server must prove.
 #[derive(Clone)]
-pub(super) struct TlsSetting {
+pub(in crate::node) struct TlsSetting {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
 impl TlsSetting {
-    /// Trusts the authorities of the system, or only those in the file `ca`.
-    pub(super) fn new(host: &str, ca: Option<PathBuf>) -> Result<Self, Error> {
+    /// Trusts the authorities of the system, or only those in the file that is named. `scheme` is that of URLs.
+    pub(in crate::node) fn new(scheme: &str, host: &str, files: &TlsFiles) -> Result<Self, Error> {
         let refuse = |what: String, remedy: &str| Error::misuse(what, remedy);
         let name = ServerName::try_from(host.to_owned()).map_err(|error| {
             refuse(
@@ -30,14 +30,14 @@ impl TlsSetting {
             )
         })?;
         let mut roots = RootCertStore::empty();
-        match ca {
+        match &files.ca {
             Some(file) => {
                 let bad = |error: &dyn fmt::Display| {
                     let what =
                         format!("the certificate file {} cannot be used: {error}", file.display());
                     refuse(what, "name a PEM file with the authority's certificate in ?ca=")
                 };
-                for certificate in CertificateDer::pem_file_iter(&file).map_err(|e| bad(&e))? {
+                for certificate in CertificateDer::pem_file_iter(file).map_err(|e| bad(&e))? {
                     roots.add(certificate.map_err(|e| bad(&e))?).map_err(|e| bad(&e))?;
                 }
             }
@@ -47,7 +47,7 @@ impl TlsSetting {
         }
         if roots.is_empty() {
             return Err(refuse(
-                format!("no authority is known that could vouch for rediss://{host}"),
+                format!("no authority is known that could vouch for {scheme}://{host}"),
                 "install the system's CA certificates, or name a PEM file in ?ca=",
             ));
         }
@@ -57,12 +57,29 @@ impl TlsSetting {
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| refuse(format!("TLS cannot be set up: {error}"), "report this"))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let config = match (&files.cert, &files.key) {
+            (Some(cert), Some(key)) => {
+                let bad = |error: &dyn fmt::Display| {
+                    let what = format!(
+                        "the certificate {} with the key {} cannot be used: {error}",
+                        cert.display(),
+                        key.display()
+                    );
+                    refuse(what, "name PEM files in ?cert= and ?key=")
+                };
+                let chain = CertificateDer::pem_file_iter(cert)
+                    .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                    .map_err(|error| bad(&error))?;
+                let key = PrivateKeyDer::from_pem_file(key).map_err(|error| bad(&error))?;
+                config.with_client_auth_cert(chain, key).map_err(|error| bad(&error))?
+            }
+            _ => config.with_no_client_auth(),
+        };
         Ok(Self { config: Arc::new(config), name })
     }
 
-    pub(super) fn start(&self) -> Result<Tls, Failure> {
+    pub(in crate::node) fn start(&self) -> Result<Tls, Failure> {
         let mut connection =
             ClientConnection::new(Arc::clone(&self.config), self.name.clone()).map_err(failure)?;
         // What is sealed is moved out at once: nothing piles up in the connection.
@@ -78,15 +95,15 @@ impl fmt::Debug for TlsSetting {
 }
 
 #[derive(Debug)]
-pub(super) struct Tls(Box<ClientConnection>);
+pub(in crate::node) struct Tls(Box<ClientConnection>);
 
 impl Tls {
-    pub(super) fn is_handshaking(&self) -> bool {
+    pub(in crate::node) fn is_handshaking(&self) -> bool {
         self.0.is_handshaking()
     }
 
     /// Appends the sealed form of `plain`, and whatever the handshake has to say, to `out`.
-    pub(super) fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
+    pub(in crate::node) fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
         self.0.writer().write_all(plain).map_err(failure)?;
         while self.0.wants_write() {
             self.0.write_tls(out).map_err(failure)?;
@@ -95,7 +112,7 @@ impl Tls {
     }
 
     /// Appends what `raw` holds to `plain`, and what has to be answered to it to `out`.
-    pub(super) fn open(
+    pub(in crate::node) fn open(
         &mut self,
         raw: &[u8],
         plain: &mut Vec<u8>,

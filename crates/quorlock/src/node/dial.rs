@@ -25,7 +25,7 @@ const ASKED_EVERY: Duration = Duration::from_secs(5);
 const ASKED_AT_MOST: u32 = 3;
 
 /// Connects to a host.
-pub(super) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
+pub(in crate::node) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses = in_turns(lookup_host((host, port)).await?.collect());
     let stream = race(addresses).await?;
     // A vote is a few bytes: it must not wait for more to fill a packet.

@@ -1,0 +1,172 @@
+//! Reading the URL of an ensemble: `zookeeper://[user:password@]host[:port][,host[:port]…][/chroot]`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use percent_encoding::percent_decode_str;
+
+use crate::Error;
+use crate::node::tls_files::TlsFiles;
+
+const DEFAULT_PORT: u16 = 2181;
+const DEFAULT_CHROOT: &str = "/quorlock";
+const REMEDY: &str = "write zookeeper://[user:password@]host[:port][,host[:port]...][/chroot], with special \
+     characters in the password percent-encoded";
+
+/// Where an ensemble is, and how to log in.
+#[derive(Clone)]
+pub(super) struct Address {
+    /// Its members, as `host:port`. At least one.
+    pub(super) endpoints: Vec<String>,
+    pub(super) login: Option<(String, String)>,
+    /// Below which node all others are: begins with a slash, and does not end with one.
+    pub(super) chroot: String,
+    pub(super) tls: Option<TlsFiles>,
+    /// The URL without secrets.
+    pub(super) label: String,
+}
+
+impl Address {
+    /// Reads the URL of the `index`-th node. No error shows the URL: it may hold a password.
+    pub(super) fn parse(index: usize, text: &str) -> Result<Self, Error> {
+        let refuse = |problem: String, remedy: &str| {
+            Error::misuse(format!("the URL of node {} {problem}", index + 1), remedy)
+        };
+        let (scheme, rest) = text.split_once("://").unwrap_or((text, ""));
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (Some(login), hosts),
+            None => (None, authority),
+        };
+        let endpoints = hosts.split(',').map(endpoint).collect::<Option<Vec<_>>>();
+        let Some(endpoints) = endpoints.filter(|_| !hosts.is_empty()) else {
+            return Err(refuse("has no host, or a port that is no number".to_owned(), REMEDY));
+        };
+        let login = match login.map(|login| login.split_once(':')) {
+            None => None,
+            Some(Some((user, password))) => Some((decoded(user), decoded(password))),
+            Some(None) => {
+                return Err(refuse("has a user without a password".to_owned(), REMEDY));
+            }
+        };
+        let mut tls = (scheme == "zookeepers").then(TlsFiles::default);
+        for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+            let file = Some(PathBuf::from(decoded(value)));
+            match (key, &mut tls) {
+                ("ca", Some(tls)) => tls.ca = file,
+                ("cert", Some(tls)) => tls.cert = file,
+                ("key", Some(tls)) => tls.key = file,
+                _ => {
+                    let problem = format!("has the parameter {key:?}, which is not known there");
+                    return Err(refuse(
+                        problem,
+                        "use ca, cert and key with zookeepers://, or none",
+                    ));
+                }
+            }
+        }
+        if tls.as_ref().is_some_and(|tls| tls.cert.is_some() != tls.key.is_some()) {
+            let problem = "names a certificate without its key, or a key without its certificate";
+            return Err(refuse(problem.to_owned(), "name both: ?cert=FILE&key=FILE"));
+        }
+        let path = decoded(path.trim_matches('/'));
+        if !path.is_empty() && !path.split('/').all(is_part)
+            || path.split('/').next() == Some("zookeeper")
+        {
+            let problem =
+                format!("has the chroot \"/{}\", which no node can have", path.escape_debug());
+            return Err(refuse(
+                problem,
+                "use plain words with slashes between them, such as /locks",
+            ));
+        }
+        let chroot = if path.is_empty() { DEFAULT_CHROOT.to_owned() } else { format!("/{path}") };
+        let shown = if path.is_empty() { String::new() } else { format!("/{path}") };
+        let label = format!("{scheme}://{}{shown}", endpoints.join(","));
+        Ok(Self { endpoints, login, chroot, tls, label })
+    }
+}
+
+/// Whether ZooKeeper takes it for a part of a path.
+fn is_part(part: &str) -> bool {
+    let is_plain = |char: char| !char.is_control() && !('\u{e000}'..='\u{ffff}').contains(&char);
+    !part.is_empty() && part != "." && part != ".." && part.chars().all(is_plain)
+}
+
+/// A host with its port.
+fn endpoint(text: &str) -> Option<String> {
+    let is_v6 = text.starts_with('[');
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !is_v6 || host.ends_with(']') => (host, port.parse::<u16>().ok()?),
+        _ => (text, DEFAULT_PORT),
+    };
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"/@?#,".contains(&byte);
+    let is_host = !host.is_empty() && host.bytes().all(is_plain) && is_v6 == host.ends_with(']');
+    (is_host && (is_v6 || !host.contains(':'))).then(|| format!("{host}:{port}"))
+}
+
+fn decoded(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({})", self.label)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Address {
+        Address::parse(0, url).unwrap()
+    }
+
+    #[test]
+    fn reads_every_part_and_shows_no_secret() {
+        let url = "zookeepers://al%40ice:p%2Cw@a,b:1,[::1]:2/x/y?ca=%2Fca.pem&cert=c&key=k";
+        let address = parse(url);
+        assert_eq!(address.endpoints, ["a:2181", "b:1", "[::1]:2"]);
+        assert_eq!(address.login, Some(("al@ice".into(), "p,w".into())));
+        assert_eq!(address.chroot, "/x/y");
+        let tls = address.tls.as_ref().unwrap();
+        assert_eq!(tls.ca.as_deref(), Some("/ca.pem".as_ref()));
+        assert_eq!(format!("{address:?}"), "Address(zookeepers://a:2181,b:1,[::1]:2/x/y)");
+    }
+
+    #[test]
+    fn fills_in_what_is_left_out() {
+        let address = parse("zookeeper://localhost");
+        assert_eq!(address.endpoints, ["localhost:2181"]);
+        assert_eq!(
+            (address.chroot.as_str(), address.login, address.tls),
+            ("/quorlock", None, None)
+        );
+        assert_eq!(parse("zookeeper://a/").label, "zookeeper://a:2181");
+        assert_eq!(parse("zookeeper://[::1]").endpoints, ["[::1]:2181"]);
+    }
+
+    #[test]
+    fn refusals_name_the_fault_and_the_remedy_but_never_the_password() {
+        for (url, says) in [
+            ("zookeeper://", "has no host"),
+            ("zookeeper://u:hunter2@", "has no host"),
+            ("zookeeper://u:hunter2@a,,b", "has no host"),
+            ("zookeeper://u:hunter2@a:x", "a port that is no number"),
+            ("zookeeper://u:hunter2@::1", "a port that is no number"),
+            ("zookeeper://hunter2@a", "a user without a password"),
+            ("zookeeper://u:hunter2@a?ca=x", "the parameter \"ca\""),
+            ("zookeeper://u:hunter2@a/x//y", "the chroot \"/x//y\""),
+            ("zookeeper://u:hunter2@a/x/../y", "which no node can have"),
+            ("zookeeper://u:hunter2@a/zookeeper/x", "which no node can have"),
+            ("zookeepers://u:hunter2@a?cert=x", "a certificate without its key"),
+            ("zookeepers://u:hunter2@a?pass=hunter2", "the parameter \"pass\""),
+        ] {
+            let error = Address::parse(2, url).unwrap_err().to_string();
+            assert!(error.contains(says) && error.contains("node 3"), "{url}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+}

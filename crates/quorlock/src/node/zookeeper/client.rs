@@ -1,0 +1,256 @@
+//! The members of an ensemble: a session with one of them at a time, and with the next when that one fails.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
+
+use super::acl::Acl;
+use super::address::Address;
+use super::connection::Connection;
+use super::keys::Keys;
+use super::trouble::Trouble;
+use super::wire::{Code, CreateMode, Request};
+use crate::Error;
+use crate::locked::locked;
+use crate::node::tls::TlsSetting;
+use crate::node::{Failure, FailureKind};
+
+/// The members of one ensemble.
+#[derive(Debug)]
+pub(super) struct Client {
+    members: Vec<Member>,
+    /// Which of them is tried first.
+    next: AtomicUsize,
+    login: Option<Login>,
+    /// For one member to answer in.
+    limit: Duration,
+    pub(super) keys: Keys,
+    /// When the nodes above all locks were created, by which ensembles are told apart.
+    identity: Mutex<Option<(i64, i64)>>,
+    link: watch::Sender<Link>,
+}
+
+/// The way to the ensemble.
+#[derive(Debug, Clone)]
+enum Link {
+    /// It is being looked for.
+    Connecting,
+    Up(Arc<Connection>),
+    /// No member was of use at the last attempt.
+    Down(Failure),
+}
+
+/// A name and a password. Never shown.
+#[derive(Clone)]
+struct Login(String, String);
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Login")
+    }
+}
+
+#[derive(Debug)]
+struct Member {
+    name: String,
+    host: String,
+    port: u16,
+    tls: Option<TlsSetting>,
+    /// Why it was of no use at the last try.
+    why: Mutex<Option<String>>,
+}
+
+impl Client {
+    pub(super) fn new(address: &Address, limit: Duration) -> Result<Self, Error> {
+        let member = |name: &String| {
+            let (host, port) = name.rsplit_once(':').unwrap_or((name, ""));
+            let host = host.trim_matches(['[', ']']).to_owned();
+            let tls = address.tls.as_ref();
+            let tls = tls.map(|files| TlsSetting::new("zookeepers", &host, files)).transpose()?;
+            let port = port.parse().unwrap_or_default();
+            Ok(Member { name: name.clone(), host, port, tls, why: Mutex::default() })
+        };
+        Ok(Self {
+            members: address.endpoints.iter().map(member).collect::<Result<_, Error>>()?,
+            next: AtomicUsize::new(0),
+            login: address.login.clone().map(|(name, password)| Login(name, password)),
+            limit,
+            keys: Keys::new(address.chroot.clone()),
+            identity: Mutex::default(),
+            link: watch::Sender::new(Link::Connecting),
+        })
+    }
+
+    /// How many members are known here.
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(super) fn member(&self, at: usize) -> (&str, &str, u16) {
+        let Member { name, host, port, .. } = &self.members[at];
+        (name, host, *port)
+    }
+
+    /// Who may do what with the nodes that are created.
+    pub(super) fn acl(&self) -> Acl {
+        if self.login.is_some() { Acl::Creator } else { Acl::Anyone }
+    }
+
+    /// The session, once there is one, or why there is none.
+    pub(super) async fn connection(&self) -> Result<Arc<Connection>, Failure> {
+        let mut link = self.link.subscribe();
+        let known = link.wait_for(|link| !matches!(link, Link::Connecting)).await;
+        match known.as_deref() {
+            Ok(Link::Up(connection)) => Ok(Arc::clone(connection)),
+            Ok(Link::Down(why)) => {
+                // Nothing was sent.
+                let kind = match why.kind() {
+                    FailureKind::Unfit => FailureKind::Unfit,
+                    _ => FailureKind::Unreachable,
+                };
+                Err(Failure::new(kind, why.to_string()))
+            }
+            Ok(Link::Connecting) | Err(_) => Err(Failure::closed()),
+        }
+    }
+
+    /// The session that there is at present.
+    pub(super) fn current(&self) -> Option<Arc<Connection>> {
+        match &*self.link.borrow() {
+            Link::Up(connection) => Some(Arc::clone(connection)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn set_up(&self, connection: &Arc<Connection>) {
+        self.link.send_replace(Link::Up(Arc::clone(connection)));
+    }
+
+    pub(super) fn set_connecting(&self) {
+        self.link.send_replace(Link::Connecting);
+    }
+
+    pub(super) fn set_down(&self, why: Failure) {
+        self.link.send_replace(Link::Down(why));
+    }
+
+    /// Begins a session with a member that can be used, and returns which that is.
+    pub(super) async fn dial(
+        &self,
+        created: &UnboundedSender<String>,
+    ) -> Result<(usize, Arc<Connection>), Failure> {
+        let first = self.next.load(Ordering::Acquire);
+        let mut kind = FailureKind::Unreachable;
+        for at in (0..self.members.len()).map(|more| (first + more) % self.members.len()) {
+            match self.greet(at, created).await {
+                Ok(connection) => {
+                    self.next.store(at, Ordering::Release);
+                    *locked(&self.members[at].why) = None;
+                    return Ok((at, connection));
+                }
+                Err(failure) => {
+                    kind = worse(kind, failure.kind());
+                    *locked(&self.members[at].why) = Some(failure.to_string());
+                }
+            }
+        }
+        Err(Failure::new(kind, self.said()))
+    }
+
+    /// The session with a member has ended: the next one is tried first.
+    pub(super) fn passed_over(&self, at: usize, why: &Failure) {
+        *locked(&self.members[at].why) = Some(why.to_string());
+        self.next.store((at + 1) % self.members.len(), Ordering::Release);
+    }
+
+    /// Begins a session with one member.
+    pub(super) async fn greet(
+        &self,
+        at: usize,
+        created: &UnboundedSender<String>,
+    ) -> Result<Arc<Connection>, Failure> {
+        let Member { host, port, tls, .. } = &self.members[at];
+        let connection =
+            Connection::begin(host, *port, tls.as_ref(), self.limit, created.clone()).await?;
+        let chroot = self.keys.chroot();
+        self.prepare(&connection).await.map_err(|trouble| trouble.failure(chroot))?;
+        Ok(Arc::new(connection))
+    }
+
+    /// Logs in, and sees that everything is there that lies above the locks.
+    async fn prepare(&self, connection: &Connection) -> Result<(), Trouble> {
+        if let Some(Login(user, password)) = &self.login {
+            connection.send(Request::login(user, password)).await?;
+        }
+        // To be read, so that a user without rights is noticed.
+        let (clients, locks) =
+            (connection.data(&self.keys.clients()), connection.data(&self.keys.locks()));
+        let is_there = clients.await?.is_some();
+        let mut top = locks.await?.filter(|_| is_there);
+        if top.is_none() {
+            for path in self.keys.roots() {
+                let create = Request::create(&path, &[], self.acl(), CreateMode::Persistent);
+                match connection.send(create).await {
+                    Ok(_) | Err(Trouble::Code(Code::EXISTS)) => {}
+                    Err(trouble) => return Err(trouble),
+                }
+            }
+            top = connection.data(&self.keys.locks()).await?;
+        }
+        let Some((_, stat)) = top else { return Err(Trouble::Code(Code::NO_NODE)) };
+        let identity = (stat.created, stat.created_ms);
+        let mut known = locked(&self.identity);
+        match *known {
+            Some(known) if known != identity => {
+                let text = "its locks are not those of before: it is of another ensemble, or what it kept was \
+                            removed; name members of one ensemble";
+                Err(Failure::new(FailureKind::Broken, text).into())
+            }
+            _ => {
+                *known = Some(identity);
+                Ok(())
+            }
+        }
+    }
+
+    /// When the nodes above all locks were created.
+    pub(super) fn identity(&self) -> Option<(i64, i64)> {
+        *locked(&self.identity)
+    }
+
+    /// What each member has said, of those that were of no use.
+    fn said(&self) -> String {
+        let said = self.members.iter().filter_map(|member| {
+            let why = locked(&member.why).clone()?;
+            Some(format!("{}: {why}", member.name))
+        });
+        said.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// Of two kinds of failure, the one that says more of the ensemble.
+fn worse(one: FailureKind, other: FailureKind) -> FailureKind {
+    let weight = |kind| match kind {
+        FailureKind::Unfit => 2,
+        FailureKind::Broken | FailureKind::Silent => 1,
+        _ => 0,
+    };
+    if weight(other) > weight(one) { other } else { one }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_shown() {
+        let address = Address::parse(0, "zookeeper://ann:hunter2@a").unwrap();
+        let client = Client::new(&address, Duration::from_secs(1)).unwrap();
+        assert!(!format!("{client:?} {address:?}").contains("hunter2"));
+        assert_eq!(client.acl(), Acl::Creator);
+    }
+}

@@ -1,0 +1,210 @@
+//! A ZooKeeper ensemble as a node, `zookeeper://a:2181,b:2181,c:2181[/chroot]`: locks that survive the loss of a minority
+//! of its members, and that it does not forget.
+//!
+//! ```text
+//!   submit ──▶ cas: verbs, one write each ──▶ store: one multi ──▶ client: a session with one member
+//!                                                                      │
+//!   inbox ◀── grants: what is created below a watch ◀──────────────────┘
+//! ```
+//!
+//! # Time
+//!
+//! A record is a node that stays, changed by compare-and-set. No session ends it: a session can end earlier than its
+//! client believes, and cannot be handed to another process. It ends at a time of the leader's clock, which the ensemble
+//! notes with each write. That clock is a witness and not an authority: a holder believes in a record only if the
+//! write of it was noted near the holder's own time of day, and the next takes it only once a write of its own was noted
+//! behind the end, and near its own time of day. `cas` says how, and decision 15 why that is enough.
+//!
+//! # Sessions
+//!
+//! A session says that a client is there: whoever waits has a node that goes with its session. A release that grants
+//! compares that the node is there, in the same multi that writes the record and the message. Every connection begins a
+//! session of its own.
+//!
+//! # Waiting
+//!
+//! The queue of a lock lies in its node. A grant message is a node whose name says it all, below a path that its client
+//! watches.
+//!
+//! # Order
+//!
+//! Requests of one connection are done in their order. A write whose fate is not known is overtaken by another one, as
+//! `cas` does it everywhere. What a member says without having asked the others may be old: it is asked to catch up before
+//! a read that decides anything.
+//!
+//! Files: `address` reads the URL, `client` has the members and a session with one of them, `connection` is such a
+//! session, `wire` its messages, `acl` who may do what, `trouble` what errors mean, `keys` says what lies where, `record`
+//! what a lock's node says, `store` reads and writes locks, `grants` are the messages, `sweep` deletes what nobody has
+//! used for a day, `examine` reports what the ensemble is, `forget` clears names away.
+
+mod acl;
+mod address;
+mod client;
+mod connection;
+mod examine;
+mod forget;
+mod grants;
+mod keys;
+mod record;
+mod store;
+mod sweep;
+mod trouble;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::watch;
+
+use super::cas::{CasNode, Readiness, Window};
+use super::clock_window::{self, CLIENTS_APART, CLOCK_AHEAD, CLOCK_BEHIND};
+use super::kinds::{Kind, KindTerms};
+use super::{Capabilities, FailureKind, Login, NodeContext};
+use crate::Error;
+use crate::admin::init::Look;
+use address::Address;
+use client::Client;
+use quorlock_protocol::Drift;
+use store::ZooKeeperStore;
+
+/// ZooKeeper ensembles.
+pub(super) const KIND: Kind = Kind {
+    schemes: &[("zookeeper", Login::BeforeHost), ("zookeepers", Login::BeforeHost)],
+    bare_scheme: false,
+    looks_like: "zookeeper://HOST,HOST",
+    forms: "zookeeper[s]://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...][/CHROOT]",
+    // What an ensemble has acknowledged it does not forget.
+    has_markers: false,
+    is_local: false,
+    default_url: None,
+    resolve: |_, _, _| Ok(()),
+    terms: |_| KindTerms::default(),
+    member: label,
+    open: |index, url, context| Ok(Arc::new(open(index, url, context)?)),
+    examine: examine::examine,
+    init: |index, url, _| {
+        let label = label(index, url)?;
+        Ok(Box::pin(async { Look::without_marker(label) }))
+    },
+    forget: forget::forget,
+    // No fence is refused for the time of day.
+    forget_fence: |index, url, _, _| {
+        let label = label(index, url)?;
+        Ok(Box::pin(async { (label, Ok(0)) }))
+    },
+};
+
+/// How far the leader's clock may be from ours. All clients have to agree on it, so that it cannot be set.
+const WINDOW: Window = Window { behind: CLOCK_BEHIND, ahead: CLOCK_AHEAD };
+/// A call may take so long: longer than an election of a small ensemble usually does.
+const USUAL_LIMIT: Duration = Duration::from_secs(2);
+/// One member may take this part of it, so that there is time to ask others.
+const MEMBERS_TRIED: u32 = 2;
+/// The least of that.
+const LEAST_FOR_MEMBER: Duration = Duration::from_millis(100);
+/// Before an ensemble that cannot be used is tried again, at the least and at the most.
+const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// What the node behind a URL is called.
+fn label(index: usize, url: &str) -> Result<String, Error> {
+    Address::parse(index, url).map(|address| address.label)
+}
+
+fn capabilities() -> Capabilities {
+    Capabilities::new()
+        .drift(Drift { base: Duration::from_millis(2), per_mille: 10 })
+        .margin(clock_window::margin(WINDOW.behind, WINDOW.ahead, CLIENTS_APART))
+        .by_wall_clock()
+        .usual_limit(USUAL_LIMIT)
+        .stands_alone()
+        .queues()
+}
+
+/// The ensemble behind a URL, which is connected to in the background.
+fn open(
+    index: usize,
+    url: &str,
+    context: &NodeContext,
+) -> Result<CasNode<Arc<ZooKeeperStore>>, Error> {
+    let address = Address::parse(index, url)?;
+    let limit = context.settings.node_limit.max(USUAL_LIMIT.min(context.settings.ttl / 4));
+    let for_member = (limit / MEMBERS_TRIED).max(LEAST_FOR_MEMBER);
+    let client = Client::new(&address, for_member)?;
+    let runtime = &context.runtime;
+    let store = Arc::new(ZooKeeperStore::new(client, context.client, runtime));
+    let (known, readiness) = watch::channel(None);
+    runtime.spawn(Box::pin(connect(Arc::clone(&store), known, limit)));
+    let store = Arc::new(store);
+    Ok(CasNode::start(address.label, store, readiness, capabilities(), limit, context))
+}
+
+/// Keeps a session, and listens on it, until the client wants nothing more.
+async fn connect(store: Arc<ZooKeeperStore>, known: watch::Sender<Readiness>, limit: Duration) {
+    let mut closed = store.is_closed.subscribe();
+    tokio::select! {
+        _ = closed.wait_for(|is| *is) => {}
+        () = keep_session(&store, &known, limit) => {}
+    }
+}
+
+async fn keep_session(
+    store: &Arc<ZooKeeperStore>,
+    known: &watch::Sender<Readiness>,
+    limit: Duration,
+) {
+    let began = tokio::time::Instant::now();
+    let (mut pause, mut is_first) = (PAUSE, true);
+    loop {
+        let (created, mut reports) = unbounded_channel();
+        let failure = match store.client.dial(&created).await {
+            Ok((at, connection)) => {
+                drop(created);
+                let listening = async {
+                    store.listen_on(&connection).await?;
+                    store.say_alive_again(&connection).await
+                };
+                match listening.await {
+                    Ok(()) => {
+                        store.client.set_up(&connection);
+                        store.is_listening.send_replace(true);
+                        known.send_replace(Some(Ok(capabilities())));
+                        if !std::mem::replace(&mut is_first, false) {
+                            store.tell(|node, inbox| inbox.interrupted(node));
+                        }
+                        pause = PAUSE;
+                        while let Some(path) = reports.recv().await {
+                            store.report(&connection, &path);
+                        }
+                        store.is_listening.send_replace(false);
+                        store.client.set_connecting();
+                        let why = connection.ended().await;
+                        store.client.passed_over(at, &why);
+                        continue;
+                    }
+                    Err(trouble) => {
+                        let failure = store.failure(trouble);
+                        store.client.passed_over(at, &failure);
+                        failure
+                    }
+                }
+            }
+            Err(failure) => failure,
+        };
+        // It may be electing a leader.
+        let may_pass = matches!(failure.kind(), FailureKind::Broken | FailureKind::Silent);
+        if !may_pass || began.elapsed() > limit {
+            known.send_if_modified(|known| {
+                let is_news = matches!(known, None | Some(Err(_)));
+                if is_news {
+                    *known = Some(Err(failure.clone()));
+                }
+                is_news
+            });
+        }
+        store.client.set_down(failure);
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}

@@ -1,0 +1,591 @@
+//! An ensemble as a store: one node for each lock, and one multi for each write. The versions are those of the node's
+//! data, and of its bucket.
+//!
+//! # Versions
+//!
+//! A node that is deleted and created again counts its versions from zero. A write that is late could then meet the
+//! version that it names, of another lock's life. So whoever deletes a lock raises the version of its bucket in the same
+//! multi, and every write of a lock names that version too.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+
+use super::WINDOW;
+use super::client::Client;
+use super::connection::Connection;
+use super::grants;
+use super::keys::{BUCKETS, bucket_of, parse_name};
+use super::record::{self, Term, terms};
+use super::trouble::Trouble;
+use super::wire::{Code, CreateMode, Request, Stat};
+use crate::locked::locked;
+use crate::name::Name;
+use crate::node::cas::{Change, Found, HoldChange, Store, Window, Written};
+use crate::node::clock_window::apart;
+use crate::node::{ClientId, Failure, FailureKind, Inbox, Listed};
+use crate::runtime::{Moment, Runtime, random_u64, wall_us};
+use quorlock_protocol::{Untimely, ticket_kept};
+
+/// So many locks are read at once for a list, and as many buckets.
+const READ_AT_ONCE: usize = 256;
+const BUCKETS_AT_ONCE: usize = 32;
+/// What a lock may take: a server refuses messages of 1 MiB.
+const LARGEST: usize = 900 << 10;
+/// A node whose data has a higher version is deleted and created with the next write, before its versions wrap.
+const WORN: i32 = 1 << 30;
+
+/// An ensemble, as one client sees it.
+#[derive(Debug)]
+pub(super) struct ZooKeeperStore {
+    pub(super) client: Arc<Client>,
+    pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) me: ClientId,
+    /// The versions of the buckets, as far as they are known.
+    epochs: Mutex<Vec<Option<i32>>>,
+    /// How far the leader's clock was ahead of ours at the last write, in microseconds. For what is shown, and for
+    /// when to look whether a hold is over.
+    offset_us: AtomicI64,
+    life: Arc<Mutex<Life>>,
+    pub(super) inbox: Mutex<Option<(usize, Weak<dyn Inbox>)>>,
+    /// Whether grant messages arrive.
+    pub(super) is_listening: watch::Sender<bool>,
+    /// Whether the client wants nothing more.
+    pub(super) is_closed: watch::Sender<bool>,
+}
+
+/// What others know of this client.
+#[derive(Debug, Default)]
+struct Life {
+    /// On which session it was said that it is there.
+    said_on: Weak<Connection>,
+    /// It waits for a lock until then, or has given up.
+    waits_until: Option<Moment>,
+}
+
+/// A version of a lock: that of its bucket, and that of its own, if there is such a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) epoch: i32,
+    pub(super) own: Option<i32>,
+}
+
+impl Version {
+    /// As a number that is zero if nothing is known.
+    fn pack(self) -> i64 {
+        let own = self.own.map_or(0, |own| i64::from(own) + 1);
+        i64::from(self.epoch) << 32 | own
+    }
+
+    pub(super) fn unpack(packed: i64) -> Self {
+        let own = packed & 0xffff_ffff;
+        let epoch = i32::try_from(packed >> 32).unwrap_or_default();
+        Self { epoch, own: i32::try_from(own - 1).ok().filter(|own| *own >= 0) }
+    }
+}
+
+impl ZooKeeperStore {
+    pub(super) fn new(client: Client, me: ClientId, runtime: &Arc<dyn Runtime>) -> Self {
+        Self {
+            client: Arc::new(client),
+            runtime: Arc::clone(runtime),
+            me,
+            epochs: Mutex::new(vec![None; BUCKETS]),
+            offset_us: AtomicI64::new(0),
+            life: Arc::default(),
+            inbox: Mutex::default(),
+            is_listening: watch::Sender::new(false),
+            is_closed: watch::Sender::new(false),
+        }
+    }
+
+    pub(super) fn failure(&self, trouble: Trouble) -> Failure {
+        trouble.failure(self.client.keys.chroot())
+    }
+
+    /// Reads a lock. With `is_synced` as of no earlier than now: a member may lag behind the others.
+    pub(super) async fn read_on(
+        &self,
+        connection: &Connection,
+        name: &Name,
+        is_synced: bool,
+    ) -> Result<Found, Trouble> {
+        let (keys, bucket) = (&self.client.keys, bucket_of(name));
+        let path = keys.lock(name);
+        let synced = is_synced.then(|| connection.send(Request::sync(&path)));
+        let (epoch, data) = (connection.stat(&keys.bucket(bucket)), connection.data(&path));
+        if let Some(synced) = synced {
+            synced.await?;
+        }
+        let Some(epoch) = epoch.await?.map(|stat| stat.version) else {
+            return Ok(Found::default());
+        };
+        locked(&self.epochs)[bucket] = Some(epoch);
+        let Some((data, stat)) = data.await? else {
+            let version = Version { epoch, own: None }.pack();
+            return Ok(Found { version, ..Found::default() });
+        };
+        let written_us = written_us(&stat);
+        let Some((state, terms)) = record::decode(&data, written_us) else {
+            let text = format!("the node {path} is no lock of quorlock");
+            return Err(Failure::new(FailureKind::WrongType, text).into());
+        };
+        let version = Version { epoch, own: Some(stat.version) }.pack();
+        Ok(self.found(version, state, &terms, written_us))
+    }
+
+    fn found(
+        &self,
+        version: i64,
+        state: crate::node::cas::State,
+        terms: &[Term],
+        written_us: u64,
+    ) -> Found {
+        let (now, ours_us) = (self.runtime.now(), wall_us(&*self.runtime));
+        let leader_us = ours_us.saturating_add_signed(self.offset_us.load(Ordering::Relaxed));
+        let until = |end_us: u64| {
+            let micros = Duration::from_micros(end_us.abs_diff(leader_us));
+            if end_us > leader_us { now.after(micros) } else { now.before(micros) }
+        };
+        let holds = terms.iter().map(|term| term.hold(written_us, until)).collect();
+        Found { version, state, holds }
+    }
+
+    /// What a write has shown of the leader's clock. A failure if that is not near ours.
+    fn compare_clocks(&self, leader_us: u64, sent_us: u64, received_us: u64) -> Option<Failure> {
+        let Window { behind, ahead } = WINDOW;
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let off = if leader_us < sent_us.saturating_sub(micros(behind)) {
+            Some(Untimely::Behind(Duration::from_micros(sent_us - leader_us)))
+        } else if leader_us > received_us.saturating_add(micros(ahead)) {
+            Some(Untimely::Ahead(Duration::from_micros(leader_us - received_us)))
+        } else {
+            None
+        };
+        let middle_us = sent_us.midpoint(received_us);
+        let ahead_us = i64::try_from(leader_us).unwrap_or(i64::MAX)
+            - i64::try_from(middle_us).unwrap_or(i64::MAX);
+        // A clock that is far off may be set right at any moment.
+        let offset_us = if off.is_none() { ahead_us } else { 0 };
+        self.offset_us.store(offset_us, Ordering::Relaxed);
+        off.and_then(apart)
+    }
+
+    async fn try_write(
+        &self,
+        name: &Name,
+        found: &Found,
+        change: &Change,
+    ) -> Result<Written, Trouble> {
+        let connection = self.client.connection().await?;
+        let terms = terms(&found.holds, change.holds);
+        let data = record::encode(&change.state, &terms);
+        if data.len() > LARGEST {
+            let text = format!(
+                "{} wait for this lock, which is more than a ZooKeeper node has room for",
+                change.state.waiting()
+            );
+            return Err(Failure::new(FailureKind::Rejected, text).into());
+        }
+        let write = self.requests(name, found, change, &data);
+        // Sent before the write, and so done before it.
+        let waits_for = change.state.longest_ttl(self.me);
+        let announced = waits_for.and_then(|ttl| self.say_alive(&connection, ttl));
+        let sent_us = wall_us(&*self.runtime);
+        let done = connection.multi(&write.parts);
+        if let Some(announced) = announced
+            && let Ok(result) = announced.await
+        {
+            result?;
+        }
+        let done = done.await?;
+        let received_us = wall_us(&*self.runtime);
+        let failed = done.iter().enumerate().find_map(|(at, part)| match part {
+            Err(Code::OTHER_PART) | Ok(_) => None,
+            Err(code) => Some((at, *code)),
+        });
+        if let Some((at, code)) = failed {
+            return self.not_written(&connection, name, &write, at, code).await;
+        }
+        let Some(Ok(Some(stat))) = done.get(write.lock) else {
+            let text = "its answer makes no sense";
+            return Err(Failure::new(FailureKind::Broken, text).into());
+        };
+        let written_us = written_us(stat);
+        let off = self.compare_clocks(written_us, sent_us, received_us);
+        let mut state = change.state.clone();
+        state.set_seen(written_us);
+        let version = Version { epoch: write.epoch_after, own: Some(stat.version) };
+        locked(&self.epochs)[bucket_of(name)] = Some(write.epoch_after);
+        let mut now = self.found(version.pack(), state, &terms, written_us);
+        if let Some(failure) = off {
+            return Ok(Written::Apart(now, failure));
+        }
+        // This write has shown that they are over.
+        now.holds.retain(|hold| hold.end_us > written_us);
+        Ok(Written::Done(now))
+    }
+
+    /// The parts of the multi for a change.
+    fn requests(&self, name: &Name, found: &Found, change: &Change, data: &[u8]) -> Parts {
+        let (keys, bucket) = (&self.client.keys, bucket_of(name));
+        let mut version = Version::unpack(found.version);
+        if found.version == 0 {
+            // Nothing is known, or that there is nothing: that is what the write asks for.
+            version.epoch = locked(&self.epochs)[bucket].unwrap_or(0);
+        }
+        let (path, bucket) = (keys.lock(name), keys.bucket(bucket));
+        let create =
+            |path: &str, data: &[u8], life| Request::create(path, data, self.client.acl(), life);
+        let is_worn = version.own.is_some_and(|own| own >= WORN);
+        let mut parts = vec![if is_worn {
+            Request::set_data(&bucket, &[], version.epoch)
+        } else {
+            Request::check(&bucket, version.epoch)
+        }];
+        let mut client = None;
+        if let Some(message) = &change.message {
+            client = Some(parts.len());
+            parts.push(Request::check(&keys.alive(message.client), -1));
+        }
+        match version.own {
+            Some(own) if is_worn => {
+                parts.push(Request::delete_version(&path, own));
+                parts.push(create(&path, data, CreateMode::Persistent));
+            }
+            Some(own) => parts.push(Request::set_data(&path, data, own)),
+            None => parts.push(create(&path, data, CreateMode::Persistent)),
+        }
+        let lock = parts.len() - 1;
+        let mut message = None;
+        if let Some(to) = &change.message {
+            message = Some(parts.len());
+            let path = grants::path(keys, to.client, &to.grant);
+            parts.push(create(&path, &[], CreateMode::Ephemeral));
+        }
+        let epoch_after = version.epoch.wrapping_add(i32::from(is_worn));
+        Parts { parts, client, lock, message, epoch_after, is_new: version.own.is_none() }
+    }
+
+    /// Why nothing was written.
+    async fn not_written(
+        &self,
+        connection: &Connection,
+        name: &Name,
+        write: &Parts,
+        at: usize,
+        code: Code,
+    ) -> Result<Written, Trouble> {
+        let is_of = |part: Option<usize>| part == Some(at);
+        match code {
+            Code::NO_NODE if at == 0 && write.is_new => {
+                let bucket = self.client.keys.bucket(bucket_of(name));
+                let create =
+                    Request::create(&bucket, &[], self.client.acl(), CreateMode::Persistent);
+                match connection.send(create).await {
+                    Ok(_) | Err(Trouble::Code(Code::EXISTS)) => {}
+                    Err(trouble) => return Err(trouble),
+                }
+            }
+            Code::NO_NODE if is_of(write.client) || is_of(write.message) => {
+                return Ok(Written::Gone);
+            }
+            Code::OTHER_VERSION | Code::NO_NODE | Code::EXISTS => {}
+            code => return Err(Trouble::Code(code)),
+        }
+        // What the others have written is known to this member: it comes before the refusal.
+        Ok(Written::Conflict(self.read_on(connection, name, false).await?))
+    }
+
+    /// Says that this client is there, unless that was said on this session. What is returned is sent already, and ends
+    /// when it is done.
+    fn say_alive(
+        &self,
+        connection: &Arc<Connection>,
+        ttl: Duration,
+    ) -> Option<oneshot::Receiver<Result<(), Trouble>>> {
+        let until = self.runtime.now().after(ticket_kept(ttl));
+        {
+            let mut life = locked(&self.life);
+            life.waits_until = Some(life.waits_until.map_or(until, |before| before.max(until)));
+            let is_said = life.said_on.upgrade().is_some_and(|on| Arc::ptr_eq(&on, connection));
+            if is_said {
+                return None;
+            }
+            life.said_on = Arc::downgrade(connection);
+        }
+        let announced = self.announce(connection);
+        let (life, (done, is_done)) = (Arc::clone(&self.life), oneshot::channel());
+        // Whoever needs it may give up before it is done.
+        self.runtime.spawn(Box::pin(async move {
+            let result = announced.await;
+            if result.is_err() {
+                locked(&life).said_on = Weak::new();
+            }
+            let _ = done.send(result);
+        }));
+        Some(is_done)
+    }
+
+    /// On a new session: says that this client is there if it waits for something.
+    pub(super) async fn say_alive_again(
+        &self,
+        connection: &Arc<Connection>,
+    ) -> Result<(), Trouble> {
+        let waits = locked(&self.life).waits_until.is_some_and(|until| until > self.runtime.now());
+        if !waits {
+            return Ok(());
+        }
+        self.announce(connection).await?;
+        locked(&self.life).said_on = Arc::downgrade(connection);
+        Ok(())
+    }
+
+    fn announce(
+        &self,
+        connection: &Arc<Connection>,
+    ) -> impl Future<Output = Result<(), Trouble>> + Send + use<> {
+        let (keys, acl) = (&self.client.keys, self.client.acl());
+        let alive = keys.alive(self.me);
+        let create = Request::create(&alive, &[], acl, CreateMode::Ephemeral);
+        let place = connection.send(Request::create(
+            &keys.client(self.me),
+            &[],
+            acl,
+            CreateMode::Container,
+        ));
+        let sign = connection.send(create.clone());
+        let connection = Arc::clone(connection);
+        async move {
+            match place.await {
+                Ok(_) | Err(Trouble::Code(Code::EXISTS)) => {}
+                Err(trouble) => return Err(trouble),
+            }
+            match sign.await {
+                Ok(_) => Ok(()),
+                // Of the session before, with which it would go.
+                Err(Trouble::Code(Code::EXISTS)) => {
+                    let parts = [Request::delete(&alive), create.clone()];
+                    let done = connection.multi(&parts).await?;
+                    if done.iter().all(Result::is_ok) {
+                        return Ok(());
+                    }
+                    // It went meanwhile.
+                    connection.send(create).await.map(drop)
+                }
+                Err(trouble) => Err(trouble),
+            }
+        }
+    }
+
+    /// Deletes a lock that nobody holds or waits for. Returns whether nothing is left of it.
+    pub(super) async fn forget(&self, name: &Name) -> Result<bool, Failure> {
+        loop {
+            let found = self.read_now(name).await?;
+            let Some(found) = self.judged(name, found).await? else { continue };
+            if !found.holds.is_empty() || found.state.is_waited_for() {
+                return Ok(false);
+            }
+            if self.delete(name, &found).await? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The same, with the holds that are known to be over left out: that takes a write. `None` if another client was
+    /// faster.
+    pub(super) async fn judged(&self, name: &Name, found: Found) -> Result<Option<Found>, Failure> {
+        let now = self.runtime.now();
+        if !found.may_be_over(now) {
+            return Ok(Some(found));
+        }
+        let state = found.state.clone();
+        let touch = Change { state, holds: HoldChange::Keep, only_if_held: false, message: None };
+        Ok(match self.write_now(name, &found, &touch).await? {
+            Written::Done(now) | Written::Apart(now, _) => Some(now),
+            Written::Conflict(_) | Written::Gone => None,
+        })
+    }
+
+    /// Deletes a lock if this is what is there. Returns whether nothing is left of it.
+    pub(super) async fn delete(&self, name: &Name, found: &Found) -> Result<bool, Failure> {
+        let version = Version::unpack(found.version);
+        let Some(own) = version.own else { return Ok(true) };
+        let (keys, bucket) = (&self.client.keys, bucket_of(name));
+        let parts = [
+            Request::set_data(&keys.bucket(bucket), &[], version.epoch),
+            Request::delete_version(&keys.lock(name), own),
+        ];
+        let connection = self.client.connection().await?;
+        let done = connection.multi(&parts).await.map_err(|trouble| self.failure(trouble))?;
+        match done.iter().find_map(|part| part.err().filter(|code| *code != Code::OTHER_PART)) {
+            None => Ok(true),
+            Some(Code::OTHER_VERSION | Code::NO_NODE) => Ok(false),
+            Some(code) => Err(self.failure(Trouble::Code(code))),
+        }
+    }
+
+    async fn read_now(&self, name: &Name) -> Result<Found, Failure> {
+        let connection = self.client.connection().await?;
+        let found = self.read_on(&connection, name, true).await;
+        found.map_err(|trouble| self.failure(trouble))
+    }
+
+    async fn write_now(
+        &self,
+        name: &Name,
+        found: &Found,
+        change: &Change,
+    ) -> Result<Written, Failure> {
+        let written = self.try_write(name, found, change).await;
+        written.map_err(|trouble| self.failure(trouble))
+    }
+
+    /// Some of the locks of some buckets, from a position on, and where to go on.
+    async fn page(&self, from: &[u8]) -> Result<Listed, Trouble> {
+        let connection = self.client.connection().await?;
+        let (first, after) = parse_position(from);
+        let last = (first + BUCKETS_AT_ONCE).min(BUCKETS);
+        let keys = &self.client.keys;
+        drop(connection.send(Request::sync(&keys.locks())));
+        let lists: Vec<_> = (first..last)
+            .map(|bucket| (bucket, connection.children(&keys.bucket(bucket))))
+            .collect();
+        let mut children = Vec::new();
+        for (bucket, list) in lists {
+            let mut list = list.await?;
+            list.sort_unstable();
+            list.retain(|child| bucket > first || *child > after);
+            children.extend(list.into_iter().map(|child| (bucket, child)));
+        }
+        let is_all = children.len() <= READ_AT_ONCE;
+        children.truncate(READ_AT_ONCE);
+        let next = match children.last() {
+            Some((bucket, child)) if !is_all => Some(format!("{bucket} {child}").into_bytes()),
+            _ if last < BUCKETS => Some(format!("{last} ").into_bytes()),
+            _ => None,
+        };
+        let reads: Vec<_> = children
+            .iter()
+            .map(|(bucket, child)| connection.data(&format!("{}/{child}", keys.bucket(*bucket))))
+            .collect();
+        let mut names = Vec::new();
+        let now = self.runtime.now();
+        for ((_, child), read) in children.iter().zip(reads) {
+            let Some((data, stat)) = read.await? else { continue };
+            let written_us = written_us(&stat);
+            let Some((state, terms)) = record::decode(&data, written_us) else { continue };
+            let found = self.found(0, state, &terms, written_us);
+            if !found.as_it_seems(now).holds.is_empty() {
+                names.extend(parse_name(child));
+            }
+        }
+        Ok(Listed { names, next })
+    }
+
+    /// A random number below an end.
+    pub(super) fn random_below(&self, end: usize) -> usize {
+        let end = u64::try_from(end.max(1)).unwrap_or(1);
+        usize::try_from(random_u64(&*self.runtime) % end).unwrap_or(0)
+    }
+}
+
+/// The parts of a write.
+struct Parts {
+    parts: Vec<Request>,
+    /// Which of them looks whether the client of a message is there.
+    client: Option<usize>,
+    /// Which of them says what the lock's node is like after it.
+    lock: usize,
+    message: Option<usize>,
+    epoch_after: i32,
+    /// Whether there was no such lock before.
+    is_new: bool,
+}
+
+impl Store for Arc<ZooKeeperStore> {
+    async fn read(&self, name: &Name) -> Result<Found, Failure> {
+        self.read_now(name).await
+    }
+
+    async fn write(&self, name: &Name, found: &Found, change: &Change) -> Result<Written, Failure> {
+        let written = self.write_now(name, found, change).await?;
+        if found.version == 0 && matches!(written, Written::Done(_)) {
+            self.sweep_beside(name);
+        }
+        Ok(written)
+    }
+
+    async fn list(&self, from: &[u8]) -> Result<Listed, Failure> {
+        self.page(from).await.map_err(|trouble| self.failure(trouble))
+    }
+
+    fn window(&self) -> Option<Window> {
+        Some(WINDOW)
+    }
+
+    fn is_listening(&self) -> bool {
+        *self.is_listening.borrow()
+    }
+
+    fn listen(&self, node: usize, inbox: Weak<dyn Inbox>) {
+        *locked(&self.inbox) = Some((node, inbox));
+    }
+
+    async fn close(&self) {
+        self.is_closed.send_replace(true);
+        let Some(connection) = self.client.current() else { return };
+        let is_known = locked(&self.life).said_on.strong_count() > 0;
+        if is_known {
+            let mine = self.client.keys.client(self.me);
+            let left = connection.children(&mine).await.unwrap_or_default();
+            for child in left {
+                drop(connection.send(Request::delete(&format!("{mine}/{child}"))));
+            }
+            // If it fails, the ensemble deletes it before long.
+            drop(connection.send(Request::delete(&mine)));
+        }
+        connection.close().await;
+    }
+}
+
+/// When a node was written, by the clock of the leader, in microseconds.
+fn written_us(stat: &Stat) -> u64 {
+    u64::try_from(stat.written_ms).unwrap_or(0).saturating_mul(1_000)
+}
+
+/// From which bucket a list goes on, and behind which of its children.
+fn parse_position(from: &[u8]) -> (usize, String) {
+    let text = String::from_utf8_lossy(from);
+    let (bucket, child) = text.split_once(' ').unwrap_or(("0", ""));
+    (bucket.parse().unwrap_or(0).min(BUCKETS), child.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_of_a_bucket_and_one_of_a_lock_are_one_number() {
+        assert_eq!(Version { epoch: 0, own: None }.pack(), 0);
+        let all = [0, 1, WORN, i32::MAX].into_iter().flat_map(|epoch| {
+            [None, Some(0), Some(1), Some(WORN), Some(i32::MAX - 1)].map(|own| (epoch, own))
+        });
+        let mut seen = std::collections::HashSet::new();
+        for (epoch, own) in all {
+            let version = Version { epoch, own };
+            assert_eq!(Version::unpack(version.pack()), version);
+            assert!(seen.insert(version.pack()));
+        }
+    }
+
+    #[test]
+    fn a_list_goes_on_where_it_left_off() {
+        assert_eq!(parse_position(b""), (0, String::new()));
+        assert_eq!(parse_position(b"32 "), (32, String::new()));
+        assert_eq!(parse_position(b"255 a%20b"), (255, "a%20b".to_owned()));
+        assert_eq!(parse_position(b"x y"), (0, "y".to_owned()));
+    }
+}
