@@ -27,6 +27,8 @@ pub(super) const KINDS: &[Kind] = &[
     super::sqlite::KIND,
     #[cfg(feature = "zookeeper")]
     super::zookeeper::KIND,
+    #[cfg(feature = "zookeeper")]
+    super::zookeeper::curator::KIND,
 ];
 
 /// What can be set for the nodes of one kind alone, for each kind that has something of the sort.

@@ -39,6 +39,8 @@ mod capabilities;
 mod cas;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod clock_window;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod contenders;
 mod context;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod dial;

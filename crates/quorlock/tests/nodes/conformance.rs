@@ -229,6 +229,54 @@ fn zookeeper() -> ZooKeeper {
     ZooKeeper { ensemble: ZooKeeperEnsemble::shared(3), chroot: fresh_prefix() }
 }
 
+/// An ensemble with locks as Curator knows them, below a node of its own.
+struct ZooKeeperCurator(ZooKeeper);
+
+impl ZooKeeperCurator {
+    /// All data below a path, and the names of entries, one in a line.
+    fn dump(client: &mut ZooKeeperClient, path: &str, lines: &mut Vec<String>) {
+        for child in client.children(path) {
+            let path = format!("{path}/{child}");
+            if child.contains("-lock-") {
+                lines.push(format!("entry {path}"));
+                let data = client.data(&path).unwrap_or_default();
+                lines.extend(String::from_utf8_lossy(&data).lines().map(str::to_owned));
+            }
+            Self::dump(client, &path, lines);
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        Self::dump(&mut self.0.client(), &self.0.chroot, &mut lines);
+        lines
+    }
+}
+
+impl Backend for ZooKeeperCurator {
+    async fn open(&self, client: ClientId) -> Arc<dyn Node> {
+        let url = format!("{}{}", self.0.ensemble.curator_url(), self.0.chroot);
+        let mut settings = Settings::default();
+        // However slow the machine is.
+        settings.node_limit = Duration::from_secs(30);
+        by_url_with(&url, client, &NodeOptions::default(), &settings).await
+    }
+
+    async fn gone(&self, client: ClientId) {
+        let waits = format!("waited {client}");
+        eventually("it waits for nothing", async || !self.lines().contains(&waits)).await;
+    }
+
+    fn kept(&self) -> usize {
+        let is_kept = |line: &&String| line.starts_with("entry ") || line.starts_with("note ");
+        self.lines().iter().filter(is_kept).count()
+    }
+}
+
+fn zookeeper_curator() -> ZooKeeperCurator {
+    ZooKeeperCurator(zookeeper())
+}
+
 struct File(tempfile::TempDir);
 
 impl File {
@@ -274,6 +322,7 @@ conformance!(sqlite, super::sqlite());
 conformance!(valkey, super::valkey(Dialect::Strict));
 conformance!(valkey_redlock, super::valkey(Dialect::Redlock));
 conformance!(zookeeper, super::zookeeper());
+conformance!(zookeeper_curator, super::zookeeper_curator());
 
 /// Reads the kinds of nodes from the folders that hold them, and the tests from this very program:
 /// neither a new kind nor a new case can be forgotten.
@@ -284,7 +333,7 @@ fn no_pair_of_node_and_case_is_missing() {
     let list = String::from_utf8(list).expect("names of tests");
     let mut kinds = Vec::new();
     kinds_in(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/node")), "", &mut kinds);
-    for kind in ["memory", "redis", "etcd", "etcd_mutex"] {
+    for kind in ["memory", "redis", "etcd", "etcd_mutex", "zookeeper_curator"] {
         assert!(kinds.iter().any(|found| found == kind), "{kinds:?}");
     }
     for kind in &kinds {

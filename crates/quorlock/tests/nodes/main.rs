@@ -2,9 +2,13 @@
 
 #[cfg(all(feature = "redis", feature = "sqlite"))]
 mod conformance;
+#[cfg(feature = "zookeeper")]
+mod curator;
 mod earlier_build;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod peer;
 mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -45,9 +45,7 @@ pub(super) use super::lanes::Readiness;
 use super::{ClientId, Failure, Grant, Inbox, Listed, ParticipantId};
 use crate::name::Name;
 use crate::runtime::Moment;
-pub(super) use state::State;
-#[cfg(feature = "etcd")]
-pub(super) use state::unescaped;
+pub(super) use state::{State, unescaped};
 pub(super) use worker::CasNode;
 
 use std::sync::Weak;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::{Builder, Error, Locker, Owner};
 use quorlock_testkit::{EtcdCluster, eventually_async as eventually, fresh_prefix, test};
 
-use super::go_peer::GoPeer;
+use super::go_peer;
 use super::{LONG, etcdctl, first};
 
 /// Both speak of the same cluster.
@@ -38,7 +38,7 @@ async fn waiters(locker: &Locker, name: &str, count: u64) {
 
 #[test]
 async fn what_quorlock_holds_the_go_service_waits_for() {
-    let (mut peer, name) = (GoPeer::start(cluster()), fresh_name());
+    let (mut peer, name) = (go_peer::start(cluster()), fresh_name());
     let locker = connect().await;
     let guard = locker.lock(&name).await.expect("free");
     assert_eq!(peer.try_lock(&name), None);
@@ -53,7 +53,7 @@ async fn what_quorlock_holds_the_go_service_waits_for() {
 
 #[test]
 async fn what_the_go_service_holds_quorlock_waits_for() {
-    let (mut peer, name) = (GoPeer::start(cluster()), fresh_name());
+    let (mut peer, name) = (go_peer::start(cluster()), fresh_name());
     let locker = connect().await;
     let theirs = peer.try_lock(&name).expect("free");
     let error = locker.try_lock(&name).await.expect_err("taken");
@@ -61,7 +61,7 @@ async fn what_the_go_service_holds_quorlock_waits_for() {
         panic!("{error:?}");
     };
     assert!(holder.is_some(), "{error}");
-    assert!(*remaining <= GoPeer::session(), "{error}");
+    assert!(*remaining <= go_peer::session(), "{error}");
     let waiting = tokio::spawn({
         let (locker, name) = (locker.clone(), name.clone());
         async move { locker.lock(name).wait(LONG).await }
@@ -80,7 +80,7 @@ async fn what_the_go_service_holds_quorlock_waits_for() {
 #[test]
 async fn those_who_wait_have_their_turns_in_the_order_of_their_coming() {
     let name = fresh_name();
-    let (mut first, mut third) = (GoPeer::start(cluster()), GoPeer::start(cluster()));
+    let (mut first, mut third) = (go_peer::start(cluster()), go_peer::start(cluster()));
     let (holder, second, fourth) = (connect().await, connect().await, connect().await);
     let guard = holder.lock(&name).await.expect("free");
     let wait = |locker: &Locker| {
@@ -116,7 +116,7 @@ async fn those_who_wait_have_their_turns_in_the_order_of_their_coming() {
 
 #[test]
 async fn a_go_service_that_was_killed_frees_its_lock_with_its_session() {
-    let (mut peer, mut waiter) = (GoPeer::start(cluster()), GoPeer::start(cluster()));
+    let (mut peer, mut waiter) = (go_peer::start(cluster()), go_peer::start(cluster()));
     let (name, locker) = (fresh_name(), connect().await);
     assert!(peer.try_lock(&name).is_some());
     // It is passed over, once its session is over too.
@@ -152,7 +152,7 @@ async fn a_quorlock_that_was_killed_frees_its_lock_after_its_ttl() {
         guard.lost().await;
         return;
     }
-    let (mut peer, name) = (GoPeer::start(cluster()), fresh_name());
+    let (mut peer, name) = (go_peer::start(cluster()), fresh_name());
     let this = std::env::current_exe().expect("this program");
     let victim = Command::new(this)
         .args(["--exact", "etcd::shared::a_quorlock_that_was_killed_frees_its_lock_after_its_ttl"])
@@ -178,7 +178,7 @@ async fn a_quorlock_that_was_killed_frees_its_lock_after_its_ttl() {
 /// The token is all that another process needs.
 #[test]
 async fn a_lock_goes_to_another_process_with_its_token() {
-    let (mut peer, name) = (GoPeer::start(cluster()), fresh_name());
+    let (mut peer, name) = (go_peer::start(cluster()), fresh_name());
     let guard = connect().await.lock(&name).await.expect("free");
     let fence = guard.fence();
     let token = guard.into_token().expect("it outlives us");
@@ -192,7 +192,7 @@ async fn a_lock_goes_to_another_process_with_its_token() {
 /// The layout is that of `etcdctl lock` too, which shows where the keys lie.
 #[test]
 async fn a_prefix_is_put_before_the_names() {
-    let (mut peer, name) = (GoPeer::start(cluster()), fresh_name());
+    let (mut peer, name) = (go_peer::start(cluster()), fresh_name());
     let (prefix, rest) = name.rsplit_once('/').expect("a slash");
     let url = format!("{}/{prefix}", cluster().mutex_url());
     let locker = Locker::builder().nodes([url]).connect_limit(LONG);
@@ -210,7 +210,7 @@ async fn a_prefix_is_put_before_the_names() {
 /// Go counts them among those who want the lock.
 #[test]
 async fn a_lock_whose_name_begins_with_another_is_another() {
-    let (mut peer, name) = (GoPeer::start(cluster()), fresh_name());
+    let (mut peer, name) = (go_peer::start(cluster()), fresh_name());
     let locker = connect().await;
     let inner = locker.lock(format!("{name}/inner")).await.expect("free");
     let outer = locker.try_lock(&name).await.expect("free");
@@ -226,7 +226,7 @@ async fn a_lock_whose_name_begins_with_another_is_another() {
 
 #[test]
 async fn a_lock_is_taken_away_from_a_go_service_by_force() {
-    let (mut peer, name) = (GoPeer::start(cluster()), fresh_name());
+    let (mut peer, name) = (go_peer::start(cluster()), fresh_name());
     assert!(peer.try_lock(&name).is_some());
     let locker = connect().await;
     let seen = locker.inspect(&name).await.expect("a majority");
@@ -239,7 +239,7 @@ async fn a_lock_is_taken_away_from_a_go_service_by_force() {
 async fn a_leader_that_stands_still_lets_no_go_service_in_beside_us() {
     let cluster = EtcdCluster::start(3);
     let leader = cluster.leader();
-    let mut peer = GoPeer::start_on(&cluster.endpoints()[(leader + 1) % 3..][..1]);
+    let mut peer = go_peer::start_on(&cluster.endpoints()[(leader + 1) % 3..][..1]);
     let ttl = Duration::from_secs(5);
     let url = format!("etcd+mutex://{}", first(&cluster, leader).join(","));
     let holder = Locker::builder().nodes([url]).ttl(ttl).connect_limit(LONG);

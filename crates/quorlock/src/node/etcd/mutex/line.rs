@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::keys::Keys;
-use super::value::Value;
+use crate::node::contenders::Value;
 use crate::node::etcd::messages::KeyValue;
 use crate::node::etcd::store::shown;
 use crate::node::{Failure, FailureKind, Holder, Record};

@@ -22,7 +22,7 @@
 //! cluster. One lock is held by one process at a time, whose token may go to another one. Who waits is put into the line
 //! by a write, and a waiter that dies holds up those behind it until its key ends.
 //!
-//! Files: `keys` says what lies where, `value` what we write there, `line` who wants a lock, `store` reads and changes
+//! Files: `keys` says what lies where, `line` who wants a lock, `store` reads and changes
 //! lines, `verbs` are what nodes do, `turns` waits, `examine` reports on the cluster, and on what is shared.
 
 mod examine;
@@ -30,7 +30,6 @@ mod keys;
 mod line;
 mod store;
 mod turns;
-mod value;
 mod verbs;
 
 use std::sync::Arc;

@@ -9,9 +9,9 @@ use tonic::Streaming;
 
 use super::keys::Keys;
 use super::line::{Contender, Line};
-use super::turns::Turns;
 use crate::locked::locked;
 use crate::name::Name;
+use crate::node::contenders::Turns;
 use crate::node::etcd::client::{Client, Trouble};
 use crate::node::etcd::keys::end_of;
 use crate::node::etcd::leases::{Lease, Leases};

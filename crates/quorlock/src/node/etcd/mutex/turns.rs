@@ -10,8 +10,7 @@
 //! of them have been seen to leave, and nothing has to be read then. A client that dies leaves a key, which ends with
 //! its lease.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -19,97 +18,17 @@ use tonic::Streaming;
 
 use super::line::{Line, fence};
 use super::store::MutexStore;
-use crate::locked::locked;
 use crate::name::Name;
+use crate::node::Failure;
+use crate::node::contenders::{Turn, Waiter};
 use crate::node::etcd::messages::{PutRequest, Request, RequestOp, TxnRequest, WatchResponse};
 use crate::node::etcd::store::is_version;
-use crate::node::{Failure, Grant, Secret};
-use crate::runtime::Moment;
 
 /// Before a watch that ended is begun anew.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The key is put again after this part of its TTL.
 const PUT_AGAIN: u32 = 3;
-
-/// The keys with which this client waits or has waited, until they are released.
-#[derive(Debug, Default)]
-pub(super) struct Turns(Mutex<HashMap<Vec<u8>, Entry>>);
-
-#[derive(Debug)]
-struct Entry {
-    /// What the latest request with it said. The task that waits ends when this is gone.
-    ticket: watch::Sender<Waiter>,
-    place: i64,
-    is_mine: bool,
-}
-
-/// What a grant message has to say.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Waiter {
-    pub(super) waiter: u64,
-    pub(super) sent: Moment,
-    pub(super) secret: Secret,
-    pub(super) is_fenced: bool,
-    /// The longest TTL that it has asked for.
-    pub(super) ttl: Duration,
-    /// Whether others wait behind it, by the latest look.
-    pub(super) others: bool,
-}
-
-/// How one that waits stands.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// It has come.
-    Mine,
-    /// Not yet. A task that notices has to be started, if it is new.
-    NotYet { is_new: bool },
-}
-
-impl Turns {
-    /// Whether it waits with this key, and its turn has not come.
-    pub(super) fn is_waiting(&self, key: &[u8], place: i64) -> bool {
-        locked(&self.0).get(key).is_some_and(|entry| entry.place == place && !entry.is_mine)
-    }
-
-    /// Whether its turn has come.
-    pub(super) fn is_mine(&self, key: &[u8]) -> bool {
-        locked(&self.0).get(key).is_some_and(|entry| entry.is_mine)
-    }
-
-    /// It waits with this key, and this is its latest request.
-    fn wait(&self, key: &[u8], place: i64, waiter: Waiter) -> (Turn, watch::Receiver<Waiter>) {
-        let mut all = locked(&self.0);
-        if let Some(entry) = all.get(key).filter(|entry| entry.place == place) {
-            let turn = if entry.is_mine { Turn::Mine } else { Turn::NotYet { is_new: false } };
-            entry.ticket.send_replace(waiter);
-            return (turn, entry.ticket.subscribe());
-        }
-        let ticket = watch::Sender::new(waiter);
-        let receiver = ticket.subscribe();
-        all.insert(key.to_vec(), Entry { ticket, place, is_mine: false });
-        (Turn::NotYet { is_new: true }, receiver)
-    }
-
-    /// Its turn has come. What to tell the client, if it waits for that.
-    fn come(&self, key: &[u8], place: i64) -> Option<Waiter> {
-        let mut all = locked(&self.0);
-        let entry = all.get_mut(key).filter(|entry| entry.place == place && !entry.is_mine)?;
-        entry.is_mine = true;
-        Some(*entry.ticket.borrow())
-    }
-
-    /// Nobody waits with this key any more.
-    pub(super) fn end(&self, key: &[u8]) {
-        locked(&self.0).remove(key);
-    }
-
-    /// Nor with any other. Those whose turn has not come.
-    pub(super) fn end_all(&self) -> Vec<Vec<u8>> {
-        let all = std::mem::take(&mut *locked(&self.0));
-        all.into_iter().filter(|(_, entry)| !entry.is_mine).map(|(key, _)| key).collect()
-    }
-}
 
 /// A key of ours in a line.
 #[derive(Debug, Clone)]
@@ -153,9 +72,7 @@ impl MutexStore {
     /// The turn of this key has come: the client is notified, if it waits for that.
     pub(super) fn turn_has_come(&self, key: &[u8], place: i64) {
         let Some(waiter) = self.turns.come(key, place) else { return };
-        let Waiter { waiter, sent, secret, is_fenced, others, .. } = waiter;
-        let fence = if is_fenced { fence(place) } else { 0 };
-        let grant = Grant { waiter, sent, secret, others, fence };
+        let grant = waiter.grant(fence(place));
         self.tell(|node, inbox| inbox.granted(node, grant));
     }
 }

@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use super::line::{Contender, Line, fence};
 use super::store::{MutexStore, has_place, is_empty, put};
-use super::turns::{Mine, Turn, Waiter};
-use super::value::Value;
+use super::turns::Mine;
 use crate::name::Name;
+use crate::node::contenders::{Turn, Value, Waiter};
 use crate::node::etcd::leases::Lease;
 use crate::node::etcd::messages::{
     PutRequest, Request as Operation, RequestOp, TxnRequest, TxnResponse,

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -77,7 +78,13 @@ func main() {
 			say("locked %s %d", name, fence(client, mutex))
 		case "lock":
 			go func() {
-				fail(mutex.Lock(context.Background()))
+				// A cluster that elects a leader fails it, and may end the session meanwhile.
+				for mutex.Lock(context.Background()) != nil {
+					time.Sleep(100 * time.Millisecond)
+					if again, err := concurrency.NewSession(client, concurrency.WithTTL(seconds)); err == nil {
+						mutex = concurrency.NewMutex(again, name)
+					}
+				}
 				say("locked %s %d", name, fence(client, mutex))
 			}()
 		case "unlock":

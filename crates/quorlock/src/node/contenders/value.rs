@@ -1,4 +1,4 @@
-//! What we write into our keys. Go's clients do not look at values.
+//! What we write into our entries. The other libraries do not look at that.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,36 +14,36 @@ const MOST_BYTES: usize = 1 << 16;
 
 /// What is kept of one who holds the lock or waits for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Value {
-    pub(super) token: Token,
-    /// The longest TTL that it was asked for: no put is for less, so that none ends the key earlier than another
+pub(in crate::node) struct Value {
+    pub(in crate::node) token: Token,
+    /// The longest TTL that it was asked for: no write is for less, so that none ends the entry earlier than another
     /// before it.
-    pub(super) ttl: Duration,
-    /// About when the key ends, by the time of day: for people.
-    pub(super) until_us: u64,
+    pub(in crate::node) ttl: Duration,
+    /// About when the entry ends, by the time of day: for people. Of no meaning where entries end with a session.
+    pub(in crate::node) until_us: u64,
     /// Whether its holder has a fence.
-    pub(super) is_fenced: bool,
+    pub(in crate::node) is_fenced: bool,
     /// The client that waited with it, so that others see which of them are there.
-    pub(super) waited: Option<ClientId>,
+    pub(in crate::node) waited: Option<ClientId>,
     /// What the holder says of itself, and until when that is shown, by the time of day.
-    pub(super) note: Option<(u64, String)>,
+    pub(in crate::node) note: Option<(u64, String)>,
 }
 
 impl Value {
-    pub(super) fn new(token: &Token, is_fenced: bool, waited: Option<ClientId>) -> Self {
+    pub(in crate::node) fn new(token: &Token, is_fenced: bool, waited: Option<ClientId>) -> Self {
         let (ttl, until_us, note) = (Duration::ZERO, 0, None);
         Self { token: *token, ttl, until_us, is_fenced, waited, note }
     }
 
     /// The same, to be kept for so long from then on, by the time of day, and for no less than before.
-    pub(super) fn kept(mut self, ttl: Duration, wall_us: u64) -> Self {
+    pub(in crate::node) fn kept(mut self, ttl: Duration, wall_us: u64) -> Self {
         self.ttl = self.ttl.max(ttl);
         self.until_us = self.until_us.max(wall_us.saturating_add(micros(ttl)));
         self
     }
 
     /// The same with another note, or without one.
-    pub(super) fn with_note(mut self, note: &str, keep: Duration, wall_us: u64) -> Self {
+    pub(in crate::node) fn with_note(mut self, note: &str, keep: Duration, wall_us: u64) -> Self {
         let until_us = wall_us.saturating_add(micros(keep));
         let holder = Holder::of(&self.token.text());
         self.note = (!note.is_empty()).then(|| (until_us, noted(holder, note)));
@@ -51,7 +51,7 @@ impl Value {
     }
 
     /// As text that people can read.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(in crate::node) fn encode(&self) -> Vec<u8> {
         let Self { token, ttl, until_us, is_fenced, waited, note } = self;
         let mut text = format!("{FIRST}\n");
         // Writing to a string does not fail.
@@ -71,7 +71,7 @@ impl Value {
     }
 
     /// Reads such a text; `None` if it is something else, or of a later version of this library.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(in crate::node) fn decode(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes.get(..bytes.len().min(MOST_BYTES))?).ok()?;
         let mut lines = text.lines();
         lines.next().filter(|first| *first == FIRST)?;
