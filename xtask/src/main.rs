@@ -3,8 +3,10 @@
 
 mod bench_command;
 mod beside_flock;
+mod curator_peer;
 mod debian;
 mod determinism;
+mod go_peer;
 mod model_command;
 mod mutants;
 mod project;

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: prepares the machine, runs the tests and counts them.
 
 use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -8,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::debian;
 use crate::project::Project;
 use crate::python_peers::{self, Peers};
 use crate::tally::Tally;
+use crate::{curator_peer, debian, go_peer};
 
 /// How long the output may be silent before a look is taken whether cargo has ended.
 const QUIET: Duration = Duration::from_millis(500);
@@ -21,7 +22,18 @@ const QUIET: Duration = Duration::from_millis(500);
 pub(crate) const REQUIRES: &str = "QUORLOCK_TEST_REQUIRES";
 
 /// What is there once all packages are installed.
-const INSTALLED: &str = "redis-server,cc,postgres,chromium,valgrind,etcd,java,zookeeper";
+const INSTALLED: &str =
+    "redis-server,cc,postgres,chromium,valgrind,etcd,java,zookeeper,go-mutex,curator";
+
+/// The clients of other libraries that the tests share locks with.
+struct Foreign {
+    /// `None` without a Python that they can be installed for.
+    python: Option<Peers>,
+    /// The program that locks with etcd's own Go library.
+    go_mutex: PathBuf,
+    /// The class path of the one that locks with Curator.
+    curator: String,
+}
 
 /// Runs the tests. The last line printed is the summary.
 pub(crate) fn run(project: &Project, extra: &[String]) -> Result<ExitCode> {
@@ -29,8 +41,10 @@ pub(crate) fn run(project: &Project, extra: &[String]) -> Result<ExitCode> {
     let peers = prepare(project, &mut notes)?;
 
     let mut command = project.cargo(test_arguments(extra));
-    command.env(REQUIRES, required(peers.as_ref()));
-    if let Some(peers) = &peers {
+    command.env(REQUIRES, required(peers.python.as_ref()));
+    command.env("QUORLOCK_TEST_GO_MUTEX", &peers.go_mutex);
+    command.env("QUORLOCK_TEST_CURATOR", &peers.curator);
+    if let Some(peers) = &peers.python {
         command.env("QUORLOCK_TEST_PYTHON", &peers.python);
         if let Some(valkey) = &peers.valkey {
             command.env("QUORLOCK_TEST_VALKEY", valkey);
@@ -61,7 +75,7 @@ fn required(peers: Option<&Peers>) -> String {
 }
 
 /// Installs what is missing. What cannot be had, and the tests can do without, becomes a note.
-fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Option<Peers>> {
+fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Foreign> {
     let python = python_peers::find_python();
     let mut packages: Vec<_> = debian::missing_redis().into_iter().collect();
     packages.extend(debian::missing_c_compiler());
@@ -70,6 +84,8 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Option<Peers>> 
     packages.extend(debian::missing_valgrind());
     packages.extend(debian::missing_etcd());
     packages.extend(debian::missing_zookeeper());
+    packages.extend(go_peer::missing_package());
+    packages.extend(curator_peer::missing_packages());
     packages.extend(python.as_deref().ok().and_then(python_peers::missing_package));
     debian::install(&packages)?;
     if let Some(redis) = debian::missing_redis() {
@@ -90,7 +106,8 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Option<Peers>> 
         bail!("`gcc` is installed but no `cc` is on the PATH: add its folder to the PATH");
     }
 
-    let peers = match python {
+    let (go_mutex, curator) = (go_peer::prepare(project)?, curator_peer::prepare(project)?);
+    let python = match python {
         Ok(python) => Some(python_peers::prepare(project, &python)?),
         Err(reason) => {
             notes.push(format!(
@@ -99,13 +116,13 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Option<Peers>> 
             None
         }
     };
-    if peers.as_ref().is_some_and(|peers| peers.valkey.is_none()) {
+    if python.as_ref().is_some_and(|peers| peers.valkey.is_none()) {
         notes.push("the tests with Valkey are skipped: no server program runs here".to_owned());
     }
     for note in notes {
         println!("note: {note}");
     }
-    Ok(peers)
+    Ok(Foreign { python, go_mutex, curator })
 }
 
 /// The arguments for cargo. Without a choice of targets `cargo test` runs the unit, integration

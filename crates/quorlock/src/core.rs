@@ -90,6 +90,10 @@ impl Core {
         if !self.settings.fences {
             return 0;
         }
+        if self.settings.own_order {
+            // It says that one is wanted, and nothing more.
+            return 1;
+        }
         wall_us.max(self.highest.load(Ordering::Relaxed).saturating_add(1))
     }
 

@@ -160,7 +160,7 @@ impl Lock {
         self.core.settings.check_keep(self.options.keep)?;
         if self.from_elsewhere {
             let what = format!("another process was to take part in the lock {name}");
-            self.core.settings.check_outlives(&what)?;
+            self.core.settings.check_shared(&what)?;
         }
         if let Some(note) = self.note.as_ref().filter(|note| note.len() > MAX_NOTE_BYTES) {
             return Err(Error::misuse(

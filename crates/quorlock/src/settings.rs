@@ -60,6 +60,10 @@ pub struct Settings {
     /// What TTLs all nodes can keep, and whether some of them end records with the session of their client.
     pub(crate) ttls: TtlRange,
     pub(crate) sessions: bool,
+    /// Whether the only node has fences of its own, and cannot be proposed any.
+    pub(crate) own_order: bool,
+    /// Whether several processes can take part in one lock.
+    pub(crate) participants: bool,
     /// Put before each name on the nodes: names are checked together with it.
     pub(crate) name_prefix: Vec<u8>,
     /// Whether a node without a marker is taken for a new one.
@@ -84,6 +88,8 @@ impl Default for Settings {
             fences: true,
             ttls: TtlRange::ANY,
             sessions: false,
+            own_order: false,
+            participants: true,
             name_prefix: Vec::new(),
             trust_new_nodes: false,
         }
@@ -153,6 +159,12 @@ impl Settings {
             self.drift.per_mille = self.drift.per_mille.max(needs.drift.per_mille);
             self.ttls = self.ttls.and(needs.ttls);
             self.sessions |= needs.records_end == RecordEnd::Session;
+            self.own_order |= needs.own_order;
+            self.participants &= needs.participants;
+            if needs.own_order {
+                // A holder who gets the lock from another of its process would have no fence of its own.
+                self.local_turns = 1;
+            }
             if node_limit.is_none()
                 && let Some(usual) = needs.usual_limit
             {
@@ -170,6 +182,19 @@ impl Settings {
         Err(Error::misuse(
             format!("{what}, but the records of this node end with the session of their client"),
             "hold the lock in one process (`quorlock run`), or use a node that keeps records by their TTL",
+        ))
+    }
+
+    /// Fails where a lock is held by one process at a time: `what` needs more.
+    pub(crate) fn check_shared(&self, what: &str) -> Result<(), Error> {
+        self.check_outlives(what)?;
+        if self.participants {
+            return Ok(());
+        }
+        Err(Error::misuse(
+            format!("{what}, but on this node a lock is held by one process at a time"),
+            "take another lock there, hand the lock over with its token (`Guard::into_token`, QUORLOCK_TOKEN), or use \
+             another kind of node",
         ))
     }
 

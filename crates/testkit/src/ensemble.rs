@@ -122,6 +122,11 @@ impl Member {
         server::resume(server::running(&mut self.child()));
     }
 
+    /// Where it keeps what is to outlast it.
+    pub(crate) fn home_dir(&self) -> &Path {
+        self.home.dir()
+    }
+
     pub(crate) fn kill(&self) {
         server::kill(&mut self.child());
     }

@@ -167,6 +167,12 @@ impl EtcdCluster {
         format!("etcd://{}", self.endpoints().join(","))
     }
 
+    /// The same for locks that are shared with Go's clients: `etcd+mutex://127.0.0.1:PORT,127.0.0.1:PORT`.
+    #[must_use]
+    pub fn mutex_url(&self) -> String {
+        format!("etcd+mutex://{}", self.endpoints().join(","))
+    }
+
     /// Waits until a member leads, and returns which.
     ///
     /// # Panics

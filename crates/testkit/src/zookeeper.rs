@@ -123,6 +123,12 @@ impl ZooKeeperEnsemble {
         format!("zookeeper://{}", self.endpoints().join(","))
     }
 
+    /// The same for locks that are shared with Curator: `zookeeper+curator://127.0.0.1:PORT,127.0.0.1:PORT`.
+    #[must_use]
+    pub fn curator_url(&self) -> String {
+        format!("zookeeper+curator://{}", self.endpoints().join(","))
+    }
+
     /// Waits until a member leads, and returns which. One alone leads itself.
     ///
     /// # Panics
@@ -173,6 +179,19 @@ impl ZooKeeperEnsemble {
     pub fn restart(&self, member: usize) {
         self.members[member].relaunch();
         self.wait_until_healthy();
+    }
+
+    /// The same without what it had stored: it knows neither nodes nor sessions. A member that is not alone is told of
+    /// both by the others.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up.
+    pub fn restart_empty(&self, member: usize) {
+        self.members[member].kill();
+        let stored = self.members[member].home_dir().join("data").join("version-2");
+        fs::remove_dir_all(stored).expect("what it had stored");
+        self.restart(member);
     }
 
     fn wait_until_healthy(&self) {

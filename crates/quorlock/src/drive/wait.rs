@@ -499,9 +499,11 @@ impl WaitRound {
                     // One that was passed on this moment lasts as long as ours would.
                     let remaining = record.map_or(Some(self.ttl()), |record| record.remaining);
                     let free_at = remaining.map(|remaining| now.after(remaining));
-                    // A holder that another library serves sends no message of its release.
-                    let will_notify =
-                        will_notify && record.is_none_or(|record| record.token.is_some());
+                    // A holder that another library serves sends no message of its release: only an engine whose own
+                    // order it keeps to tells of that.
+                    let will_notify = will_notify
+                        && (self.core.settings.own_order
+                            || record.is_none_or(|record| record.token.is_some()));
                     // Not kept as an answer: there may be many waiters, and this is what they expect.
                     state.refusals.forget(node);
                     let holder = record.and_then(|record| record.holder.digest());

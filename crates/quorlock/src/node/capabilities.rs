@@ -47,6 +47,13 @@ pub struct Capabilities {
     pub stands_alone: bool,
     /// Whether it keeps the queue of each lock, and sends messages of grants. Otherwise those who wait ask again.
     pub queues: bool,
+    /// Whether the engine itself puts those who want a lock in an order, and numbers holders by it. A [`Proposal`](super::Proposal)
+    /// says no more then than that a fence is wanted: no fence can be proposed, reserved or
+    /// [confirmed](super::Verb::Confirm), and a [ticket number](super::TicketNumber) is what the engine makes it. So each
+    /// holder of a process asks the node. Only a node that [stands alone](Self::stands_alone) can do that.
+    pub own_order: bool,
+    /// Whether several processes can [take part](super::ParticipantId) in one lock.
+    pub participants: bool,
 }
 
 /// The TTLs that a node can keep.
@@ -115,6 +122,8 @@ impl Capabilities {
             usual_limit: None,
             stands_alone: false,
             queues: false,
+            own_order: false,
+            participants: true,
         }
     }
 
@@ -170,6 +179,18 @@ impl Capabilities {
     #[must_use]
     pub const fn queues(self) -> Self {
         Self { queues: true, ..self }
+    }
+
+    /// The engine puts those who want a lock in an order of its own, and numbers holders by it.
+    #[must_use]
+    pub const fn own_order(self) -> Self {
+        Self { own_order: true, ..self }
+    }
+
+    /// A lock is held by one process at a time.
+    #[must_use]
+    pub const fn without_participants(self) -> Self {
+        Self { participants: false, ..self }
     }
 }
 

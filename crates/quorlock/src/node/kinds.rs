@@ -23,12 +23,16 @@ pub(super) const KINDS: &[Kind] = &[
     super::redis::KIND,
     #[cfg(feature = "etcd")]
     super::etcd::KIND,
+    #[cfg(feature = "etcd")]
+    super::etcd::mutex::KIND,
     #[cfg(feature = "postgres")]
     super::postgres::KIND,
     #[cfg(feature = "sqlite")]
     super::sqlite::KIND,
     #[cfg(feature = "zookeeper")]
     super::zookeeper::KIND,
+    #[cfg(feature = "zookeeper")]
+    super::zookeeper::curator::KIND,
 ];
 
 /// What can be set for the nodes of one kind alone, for each kind that has something of the sort.

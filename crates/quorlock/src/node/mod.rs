@@ -41,6 +41,8 @@ mod capabilities;
 mod cas;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) mod clock_window;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod contenders;
 mod context;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod dial;
@@ -48,6 +50,8 @@ mod failure;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod incoming;
 mod kinds;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod lanes;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod marker;
 mod members;

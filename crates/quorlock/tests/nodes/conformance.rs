@@ -1,7 +1,7 @@
 //! Every kind of node does the same: the conformance suite on each of them.
 
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,6 +138,39 @@ impl Backend for Etcd {
     }
 }
 
+/// A cluster with locks as Go's clients know them, behind a prefix of its own.
+struct EtcdMutex(Etcd);
+
+impl EtcdMutex {
+    fn values(&self) -> String {
+        self.0.dump()
+    }
+}
+
+impl Backend for EtcdMutex {
+    async fn open(&self, client: ClientId) -> Arc<dyn Node> {
+        let url = format!("{}/{}", self.0.cluster.mutex_url(), self.0.prefix);
+        let mut settings = Settings::default();
+        // However slow the machine is.
+        settings.node_limit = Duration::from_secs(30);
+        by_url_with(&url, client, &NodeOptions::default(), &settings).await
+    }
+
+    async fn gone(&self, client: ClientId) {
+        let waits = format!("waited {client}");
+        eventually("it waits for nothing", async || !self.values().contains(&waits)).await;
+    }
+
+    fn kept(&self) -> usize {
+        let is_kept = |line: &&str| line.starts_with(&self.0.prefix) || line.starts_with("note ");
+        self.values().lines().filter(is_kept).count()
+    }
+}
+
+fn etcd_mutex() -> EtcdMutex {
+    EtcdMutex(etcd())
+}
+
 fn etcd() -> Etcd {
     Etcd {
         cluster: EtcdCluster::shared(3),
@@ -241,6 +274,54 @@ fn postgres() -> Postgres {
     Postgres { server: PostgresServer::shared(), schema }
 }
 
+/// An ensemble with locks as Curator knows them, below a node of its own.
+struct ZooKeeperCurator(ZooKeeper);
+
+impl ZooKeeperCurator {
+    /// All data below a path, and the names of entries, one in a line.
+    fn dump(client: &mut ZooKeeperClient, path: &str, lines: &mut Vec<String>) {
+        for child in client.children(path) {
+            let path = format!("{path}/{child}");
+            if child.contains("-lock-") {
+                lines.push(format!("entry {path}"));
+                let data = client.data(&path).unwrap_or_default();
+                lines.extend(String::from_utf8_lossy(&data).lines().map(str::to_owned));
+            }
+            Self::dump(client, &path, lines);
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        Self::dump(&mut self.0.client(), &self.0.chroot, &mut lines);
+        lines
+    }
+}
+
+impl Backend for ZooKeeperCurator {
+    async fn open(&self, client: ClientId) -> Arc<dyn Node> {
+        let url = format!("{}{}", self.0.ensemble.curator_url(), self.0.chroot);
+        let mut settings = Settings::default();
+        // However slow the machine is.
+        settings.node_limit = Duration::from_secs(30);
+        by_url_with(&url, client, &NodeOptions::default(), &settings).await
+    }
+
+    async fn gone(&self, client: ClientId) {
+        let waits = format!("waited {client}");
+        eventually("it waits for nothing", async || !self.lines().contains(&waits)).await;
+    }
+
+    fn kept(&self) -> usize {
+        let is_kept = |line: &&String| line.starts_with("entry ") || line.starts_with("note ");
+        self.lines().iter().filter(is_kept).count()
+    }
+}
+
+fn zookeeper_curator() -> ZooKeeperCurator {
+    ZooKeeperCurator(zookeeper())
+}
+
 struct File(tempfile::TempDir);
 
 impl File {
@@ -278,6 +359,7 @@ fn sqlite() -> File {
 }
 
 conformance!(etcd, super::etcd());
+conformance!(etcd_mutex, super::etcd_mutex());
 conformance!(memory, super::memory());
 conformance!(postgres, super::postgres());
 conformance!(redis, super::redis(Dialect::Strict));
@@ -286,6 +368,7 @@ conformance!(sqlite, super::sqlite());
 conformance!(valkey, super::valkey(Dialect::Strict));
 conformance!(valkey_redlock, super::valkey(Dialect::Redlock));
 conformance!(zookeeper, super::zookeeper());
+conformance!(zookeeper_curator, super::zookeeper_curator());
 
 /// Reads the kinds of nodes from the folders that hold them, and the tests from this very program:
 /// neither a new kind nor a new case can be forgotten.
@@ -294,21 +377,30 @@ fn no_pair_of_node_and_case_is_missing() {
     let program = std::env::current_exe().expect("this program");
     let list = Command::new(program).arg("--list").output().expect("the list of tests").stdout;
     let list = String::from_utf8(list).expect("names of tests");
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/node");
-    let kinds = std::fs::read_dir(folder).expect("the kinds of nodes").filter_map(|entry| {
-        let entry = entry.expect("an entry");
-        // What several kinds share is none.
-        let is_kind = entry.path().is_dir() && entry.file_name() != "cas";
-        is_kind.then(|| entry.file_name().into_string().expect("a plain name"))
-    });
-    let kinds: Vec<String> = kinds.collect();
-    assert!(kinds.iter().any(|kind| kind == "redis"), "{kinds:?}");
+    let mut kinds = Vec::new();
+    kinds_in(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/node")), "", &mut kinds);
+    for kind in ["memory", "redis", "etcd", "etcd_mutex", "zookeeper_curator"] {
+        assert!(kinds.iter().any(|found| found == kind), "{kinds:?}");
+    }
     for kind in &kinds {
         for case in CASES {
             assert!(
                 list.contains(&format!("conformance::{kind}::{case}: test")),
                 "{kind} lacks {case}"
             );
+        }
+    }
+}
+
+/// A folder is a kind of node if its module says so. Those inside of it are other kinds with the same engine.
+fn kinds_in(folder: &Path, before: &str, kinds: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).expect("the kinds of nodes") {
+        let entry = entry.expect("an entry");
+        let Ok(module) = std::fs::read_to_string(entry.path().join("mod.rs")) else { continue };
+        let kind = format!("{before}{}", entry.file_name().to_str().expect("a plain name"));
+        kinds_in(&entry.path(), &format!("{kind}_"), kinds);
+        if module.contains("KIND: Kind = ") || kind == "memory" {
+            kinds.push(kind);
         }
     }
 }

@@ -1,10 +1,20 @@
 //! Each kind of node: that all of them do the same, and what is particular to one.
 
-#[cfg(all(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
+#[cfg(all(
+    feature = "etcd",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 mod conformance;
+#[cfg(feature = "zookeeper")]
+mod curator;
 mod earlier_build;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod peer;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod redis;

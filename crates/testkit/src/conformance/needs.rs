@@ -18,6 +18,10 @@ pub(super) enum Need {
     Leases,
     /// Records that end with the session of their client.
     Sessions,
+    /// Fences and places in queues that are what a client proposes.
+    Proposals,
+    /// Several processes that take part in one lock.
+    Participants,
 }
 
 impl Need {
@@ -26,6 +30,8 @@ impl Need {
             Self::Queues => capabilities.queues,
             Self::Leases => capabilities.records_end == RecordEnd::Lease,
             Self::Sessions => capabilities.records_end == RecordEnd::Session,
+            Self::Proposals => !capabilities.own_order,
+            Self::Participants => capabilities.participants,
         }
     }
 }

@@ -26,7 +26,7 @@ async fn left(owner: &Owner, node: &Arc<dyn Node>) -> Duration {
 
 /// The maker goes first, then one of two who take part.
 pub async fn a_record_stays_until_the_last_who_takes_part_has_left(backend: &impl Backend) {
-    if lacks(backend, &[Need::Leases]).await {
+    if lacks(backend, &[Need::Leases, Need::Participants]).await {
         return;
     }
     let node = open(backend).await;
@@ -51,7 +51,7 @@ pub async fn a_record_stays_until_the_last_who_takes_part_has_left(backend: &imp
 
 /// Its part in the lock is over, the lock is not.
 pub async fn a_record_stays_with_its_maker_when_others_have_left(backend: &impl Backend) {
-    if lacks(backend, &[Need::Leases]).await {
+    if lacks(backend, &[Need::Leases, Need::Participants]).await {
         return;
     }
     let node = open(backend).await;
@@ -70,7 +70,7 @@ pub async fn a_record_stays_with_its_maker_when_others_have_left(backend: &impl 
 
 /// A participant that dies keeps it for its own time and no longer.
 pub async fn a_record_lasts_as_long_as_the_last_of_those_who_hold_it(backend: &impl Backend) {
-    if lacks(backend, &[Need::Leases]).await {
+    if lacks(backend, &[Need::Leases, Need::Participants]).await {
         return;
     }
     let node = open(backend).await;
@@ -92,7 +92,7 @@ pub async fn a_record_lasts_as_long_as_the_last_of_those_who_hold_it(backend: &i
 
 /// The one who is left has died already.
 pub async fn a_record_is_free_when_the_last_participant_is_over(backend: &impl Backend) {
-    if lacks(backend, &[Need::Leases]).await {
+    if lacks(backend, &[Need::Leases, Need::Participants]).await {
         return;
     }
     let node = open(backend).await;
@@ -109,7 +109,7 @@ pub async fn a_record_is_free_when_the_last_participant_is_over(backend: &impl B
 
 /// A free lock, another's, and one that it has left.
 pub async fn a_client_that_takes_no_part_changes_nothing(backend: &impl Backend) {
-    if lacks(backend, &[Need::Leases]).await {
+    if lacks(backend, &[Need::Leases, Need::Participants]).await {
         return;
     }
     let node = open(backend).await;
@@ -134,7 +134,7 @@ pub async fn a_client_that_takes_no_part_changes_nothing(backend: &impl Backend)
 
 /// A lock that ran out, and one that was given back.
 pub async fn the_next_holder_shares_its_record_with_nobody(backend: &impl Backend) {
-    if lacks(backend, &[Need::Leases]).await {
+    if lacks(backend, &[Need::Leases, Need::Participants]).await {
         return;
     }
     let node = open(backend).await;
@@ -164,7 +164,7 @@ pub async fn the_next_holder_shares_its_record_with_nobody(backend: &impl Backen
 
 /// Neither the maker's release nor that of one of two frees it.
 pub async fn the_last_who_takes_part_passes_the_lock_on(backend: &impl Backend) {
-    if lacks(backend, &[Need::Leases, Need::Queues]).await {
+    if lacks(backend, &[Need::Leases, Need::Participants, Need::Queues]).await {
         return;
     }
     let client = Client::of(backend).await;
@@ -189,7 +189,7 @@ pub async fn the_last_who_takes_part_passes_the_lock_on(backend: &impl Backend) 
 
 /// The maker gives way where nodes disagree. Who takes part does not know of that.
 pub async fn a_lock_in_which_somebody_takes_part_is_not_yielded(backend: &impl Backend) {
-    if lacks(backend, &[Need::Leases, Need::Queues]).await {
+    if lacks(backend, &[Need::Leases, Need::Participants, Need::Queues]).await {
         return;
     }
     let (here, there) = (Client::of(backend).await, Client::of(backend).await);
@@ -212,7 +212,7 @@ pub async fn a_lock_in_which_somebody_takes_part_is_not_yielded(backend: &impl B
 
 /// By force, whatever participants there are.
 pub async fn a_lock_is_taken_away_from_all_who_take_part(backend: &impl Backend) {
-    if lacks(backend, &[Need::Leases]).await {
+    if lacks(backend, &[Need::Leases, Need::Participants]).await {
         return;
     }
     let node = open(backend).await;

@@ -13,7 +13,7 @@ use super::{Backend, LONG};
 pub async fn yielding_lets_the_waiter_before_us_have_it_and_keeps_our_place(
     backend: &impl Backend,
 ) {
-    if lacks(backend, &[Need::Leases, Need::Queues]).await {
+    if lacks(backend, &[Need::Leases, Need::Queues, Need::Proposals]).await {
         return;
     }
     let (here, there) = (Client::of(backend).await, Client::of(backend).await);

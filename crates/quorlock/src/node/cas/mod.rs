@@ -2,7 +2,7 @@
 //! are plain functions from what was found to what is to be written.
 //!
 //! ```text
-//!   submit ──▶ worker: one call of a name at a time, names side by side      worker
+//!   submit ──▶ worker: one call of a name at a time, names side by side      worker, ../lanes
 //!                │  what was found + what is asked ──▶ answer, or a change    step
 //!                ▼
 //!              store: reads; writes if the version is still the same         node/{etcd,zookeeper}
@@ -41,11 +41,12 @@ mod worker;
 
 use std::future::Future;
 
+pub(super) use super::lanes::Readiness;
 use super::{ClientId, Failure, Grant, Inbox, Listed, ParticipantId};
 use crate::name::Name;
 use crate::runtime::Moment;
-pub(super) use state::State;
-pub(super) use worker::{CasNode, Readiness};
+pub(super) use state::{State, unescaped};
+pub(super) use worker::CasNode;
 
 use std::sync::Weak;
 use std::time::Duration;

@@ -232,7 +232,7 @@ fn number(words: &mut SplitWhitespace<'_>) -> Option<u64> {
 }
 
 /// Undoes `escape_default`.
-fn unescaped(text: &str) -> Option<String> {
+pub(in crate::node) fn unescaped(text: &str) -> Option<String> {
     let (mut plain, mut rest) = (String::new(), text.chars());
     while let Some(char) = rest.next() {
         if char != '\\' {

@@ -1,4 +1,4 @@
-//! Reading the URL of a cluster: `etcd://[user:password@]host[:port][,host[:port]…][/prefix]`.
+//! Reading the URL of a cluster: `etcd[+mutex]://[user:password@]host[:port][,host[:port]…][/prefix]`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,6 +10,8 @@ use crate::node::tls_files::TlsFiles;
 
 const DEFAULT_PORT: u16 = 2379;
 const DEFAULT_PREFIX: &str = "quorlock/";
+/// The end of the scheme where the layout of the keys is that of another library.
+const SHARED: &str = "+mutex";
 const REMEDY: &str = "write etcd://[user:password@]host[:port][,host[:port]...][/prefix], with special characters in the \
      password percent-encoded";
 
@@ -50,7 +52,7 @@ impl Address {
                 return Err(refuse("has a user without a password".to_owned(), REMEDY));
             }
         };
-        let mut tls = (scheme == "etcds").then(TlsFiles::default);
+        let mut tls = scheme.starts_with("etcds").then(TlsFiles::default);
         for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
             let file = Some(PathBuf::from(decoded(value)));
             match (key, &mut tls) {
@@ -67,8 +69,15 @@ impl Address {
             let problem = "names a certificate without its key, or a key without its certificate";
             return Err(refuse(problem.to_owned(), "name both: ?cert=FILE&key=FILE"));
         }
-        let path = decoded(path.trim_matches('/'));
-        let prefix = if path.is_empty() { DEFAULT_PREFIX.to_owned() } else { format!("{path}/") };
+        // Keys that other libraries name may begin with a slash, and need not have a prefix at all.
+        let is_shared = scheme.ends_with(SHARED);
+        let path = if is_shared { path.trim_end_matches('/') } else { path.trim_matches('/') };
+        let path = decoded(path);
+        let prefix = match path.as_str() {
+            "" if is_shared => String::new(),
+            "" => DEFAULT_PREFIX.to_owned(),
+            path => format!("{path}/"),
+        };
         let shown = if path.is_empty() { String::new() } else { format!("/{path}") };
         let label = format!("{scheme}://{}{shown}", endpoints.join(","));
         Ok(Self { endpoints, login, prefix, tls, label })
@@ -126,6 +135,16 @@ mod tests {
         );
         assert_eq!(parse("etcd://a/").label, "etcd://a:2379");
         assert_eq!(parse("etcd://[::1]").endpoints, ["[::1]:2379"]);
+    }
+
+    #[test]
+    fn a_prefix_that_is_shared_is_taken_as_it_is() {
+        let prefix = |url| (parse(url).prefix, parse(url).label, parse(url).tls.is_some());
+        let expected = |prefix: &str, label: &str, tls| (prefix.to_owned(), label.to_owned(), tls);
+        assert_eq!(prefix("etcd+mutex://a"), expected("", "etcd+mutex://a:2379", false));
+        assert_eq!(prefix("etcd+mutex://a/"), expected("", "etcd+mutex://a:2379", false));
+        assert_eq!(prefix("etcd+mutex://a/x/"), expected("x/", "etcd+mutex://a:2379/x", false));
+        assert_eq!(prefix("etcds+mutex://a//x"), expected("/x/", "etcds+mutex://a:2379//x", true));
     }
 
     #[test]

@@ -380,7 +380,7 @@ impl Client {
                 FailureKind::Unfit,
                 format!(
                     "the user has no rights there; run etcdctl role grant-permission ROLE --prefix=true readwrite {}",
-                    self.prefix
+                    if self.prefix.is_empty() { "NAME/" } else { &self.prefix }
                 ),
             ),
             Code::ResourceExhausted if text.contains("space exceeded") => (

@@ -70,7 +70,7 @@ async fn measure(
 }
 
 /// Asks all members that are named, and for those that are not.
-async fn look(examination: &mut Examination, client: &Client) -> Result<(), Failure> {
+pub(super) async fn look(examination: &mut Examination, client: &Client) -> Result<(), Failure> {
     let mut answers = Vec::new();
     let mut first_failure = None;
     for at in 0..client.len() {

@@ -1,19 +1,12 @@
 //! Grant messages: keys that are written with a grant, and a watch that reports them to the client they are for.
 
-use std::future::pending;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::once;
-use http::uri::PathAndQuery;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tonic::metadata::AsciiMetadataValue;
 use tonic::{Status, Streaming};
-use tonic_prost::ProstCodec;
 
-use super::keys::end_of;
-use super::messages::{NO_DELETE, WatchCreateRequest, WatchRequest, WatchResponse};
+use super::messages::{NO_DELETE, WatchResponse};
 use super::store::EtcdStore;
 use crate::locked::locked;
 use crate::node::cas::Readiness;
@@ -52,7 +45,9 @@ impl EtcdStore {
         while !*closed.borrow_and_update() {
             let watching = async {
                 let at = self.client.active();
-                let failed = match timeout(limit, self.begin_watch()).await {
+                let key = self.keys.grants(self.me);
+                let begin_watch = self.client.watch(key, NO_DELETE);
+                let failed = match timeout(limit, begin_watch).await {
                     Ok(Ok(stream)) => {
                         self.is_listening.send_replace(true);
                         if !std::mem::replace(&mut is_first, false) {
@@ -85,27 +80,6 @@ impl EtcdStore {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
                 _ = closed.changed() => return,
             }
-        }
-    }
-
-    async fn begin_watch(&self) -> Result<Streaming<WatchResponse>, Status> {
-        let (_, mut grpc) = self.client.active_grpc().await?;
-        let key = self.keys.grants(self.me);
-        let range_end = end_of(&key);
-        let create = WatchCreateRequest { key, range_end, filters: vec![NO_DELETE] };
-        // The watch ends with the stream of requests.
-        let requests = once(async { WatchRequest { create: Some(create) } })
-            .chain(once(pending::<WatchRequest>()));
-        let mut request = self.client.request(requests);
-        // A member that has lost the cluster ends the watch.
-        request.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
-        let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
-        let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
-        let mut stream = grpc.streaming(request, path, codec).await?.into_inner();
-        match stream.message().await? {
-            Some(first) if first.created && !first.canceled => Ok(stream),
-            Some(first) => Err(Status::permission_denied(first.cancel_reason)),
-            None => Err(Status::unavailable("the watch ended at once")),
         }
     }
 

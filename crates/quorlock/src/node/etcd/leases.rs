@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::client::{Client, Trouble};
-use super::keys::Keys;
 use super::messages::{
     LeaseGrantRequest, LeaseGrantResponse, PutRequest, RangeRequest, RangeResponse, Request,
     RequestOp, TxnRequest, TxnResponse,
@@ -38,6 +37,7 @@ const REST_REPLACED_AFTER: Duration = Duration::from_secs(3_600);
 pub(super) struct Leases {
     client: Arc<Client>,
     runtime: Arc<dyn Runtime>,
+    /// Where the lease of what is kept of free locks is found.
     rest_key: Vec<u8>,
     pool: Mutex<HashMap<u64, Pooled>>,
     /// One grant at a time.
@@ -64,11 +64,11 @@ pub(super) struct Lease {
 }
 
 impl Leases {
-    pub(super) fn new(client: &Arc<Client>, keys: &Keys, runtime: &Arc<dyn Runtime>) -> Self {
+    pub(super) fn new(client: &Arc<Client>, rest_key: Vec<u8>, runtime: &Arc<dyn Runtime>) -> Self {
         Self {
             client: Arc::clone(client),
             runtime: Arc::clone(runtime),
-            rest_key: keys.rest(),
+            rest_key,
             pool: Mutex::default(),
             granting: tokio::sync::Mutex::default(),
             rest: Mutex::default(),
@@ -165,8 +165,8 @@ impl Leases {
             return Ok(id);
         }
         let (id, _) = self.grant_one(REST_SECONDS).await?;
-        let put =
-            PutRequest { key: key.clone(), value: format!("{id} {hour}").into_bytes(), lease: id };
+        let value = format!("{id} {hour}").into_bytes();
+        let put = PutRequest { key: key.clone(), value, lease: id, ..PutRequest::default() };
         let version = there.map_or(0, |kv| kv.mod_revision);
         let txn = TxnRequest {
             compare: vec![is_version(key, version)],

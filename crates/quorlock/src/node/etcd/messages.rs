@@ -20,6 +20,8 @@ pub(super) struct Header {
 pub(super) struct KeyValue {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    pub(super) create_revision: i64,
     #[prost(int64, tag = "3")]
     pub(super) mod_revision: i64,
     #[prost(bytes = "vec", tag = "5")]
@@ -36,7 +38,20 @@ pub(super) struct RangeRequest {
     pub(super) range_end: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub(super) limit: i64,
+    /// [`ASCENDING`].
+    #[prost(int32, tag = "5")]
+    pub(super) sort_order: i32,
+    /// [`BY_CREATION`].
+    #[prost(int32, tag = "6")]
+    pub(super) sort_target: i32,
+    #[prost(int64, tag = "12")]
+    pub(super) min_create_revision: i64,
 }
+
+/// [`RangeRequest::sort_order`].
+pub(super) const ASCENDING: i32 = 1;
+/// [`RangeRequest::sort_target`].
+pub(super) const BY_CREATION: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RangeResponse {
@@ -56,6 +71,12 @@ pub(super) struct PutRequest {
     pub(super) value: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub(super) lease: i64,
+    /// The value stays, and none is given.
+    #[prost(bool, tag = "5")]
+    pub(super) ignore_value: bool,
+    /// The lease stays, and none is given.
+    #[prost(bool, tag = "6")]
+    pub(super) ignore_lease: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -180,6 +201,21 @@ pub(super) struct LeaseGrantResponse {
     pub(super) error: String,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct LeaseTimeToLiveRequest {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct LeaseTimeToLiveResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    /// In seconds; -1 for a lease that is gone.
+    #[prost(int64, tag = "3")]
+    pub(super) ttl: i64,
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct WatchRequest {
     #[prost(message, optional, tag = "1")]
@@ -192,12 +228,13 @@ pub(super) struct WatchCreateRequest {
     pub(super) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(super) range_end: Vec<u8>,
-    /// [`NO_DELETE`].
+    /// [`NO_PUT`] or [`NO_DELETE`].
     #[prost(int32, repeated, tag = "5")]
     pub(super) filters: Vec<i32>,
 }
 
 /// [`WatchCreateRequest::filters`].
+pub(super) const NO_PUT: i32 = 0;
 pub(super) const NO_DELETE: i32 = 1;
 
 #[derive(Clone, PartialEq, Message)]
@@ -292,6 +329,6 @@ macro_rules! from_cluster {
 }
 
 from_cluster! {
-    RangeResponse PutResponse DeleteRangeResponse TxnResponse LeaseGrantResponse StatusResponse
-    AuthenticateResponse MemberListResponse
+    RangeResponse PutResponse DeleteRangeResponse TxnResponse LeaseGrantResponse LeaseTimeToLiveResponse
+    StatusResponse AuthenticateResponse MemberListResponse
 }

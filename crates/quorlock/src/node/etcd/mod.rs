@@ -32,8 +32,8 @@
 //! one is asked from then on, until there has been an election.
 //!
 //! Files: `address` reads the URL, `client` calls members, `tls` secures that, `messages` are etcd's own, `keys` says
-//! what lies where, `leases` makes records end, `store` reads and writes locks, `grants` are the messages, `examine`
-//! reports what the cluster is, `forget` clears names away.
+//! what lies where, `leases` makes records end, `watching` hears what becomes of keys, `store` reads and writes locks, `grants` are the messages, `examine`
+//! reports what the cluster is, `forget` clears names away. `mutex` is a kind of its own on the same clusters.
 
 mod address;
 mod client;
@@ -43,9 +43,12 @@ mod grants;
 mod keys;
 mod leases;
 mod messages;
+pub(super) mod mutex;
 mod store;
 mod tls;
+mod watching;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,6 +97,8 @@ const USUAL_LIMIT: Duration = Duration::from_secs(2);
 const MEMBERS_TRIED: u32 = 4;
 /// The least of that.
 const LEAST_FOR_MEMBER: Duration = Duration::from_millis(100);
+/// Leases are for whole seconds.
+const TTLS: TtlRange = TtlRange { shortest: Duration::from_secs(1), ..TtlRange::ANY };
 /// Before a cluster that cannot be used is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -102,12 +107,16 @@ fn label(index: usize, url: &str) -> Result<String, Error> {
     Address::parse(index, url).map(|address| address.label)
 }
 
+/// For one call.
+fn limit(context: &NodeContext) -> Duration {
+    context.settings.node_limit.max(USUAL_LIMIT.min(context.settings.ttl / 4))
+}
+
 fn capabilities() -> Capabilities {
-    let shortest = Duration::from_secs(1);
     Capabilities::new()
         .drift(Drift { base: Duration::from_millis(2), per_mille: 10 })
         .fences_by_clock()
-        .ttls(TtlRange { shortest, ..TtlRange::ANY })
+        .ttls(TTLS)
         .usual_limit(USUAL_LIMIT)
         .stands_alone()
         .queues()
@@ -116,7 +125,7 @@ fn capabilities() -> Capabilities {
 /// The cluster behind a URL, which is connected to in the background.
 fn open(index: usize, url: &str, context: &NodeContext) -> Result<CasNode<EtcdStore>, Error> {
     let address = Address::parse(index, url)?;
-    let limit = context.settings.node_limit.max(USUAL_LIMIT.min(context.settings.ttl / 4));
+    let limit = limit(context);
     let for_member = (limit / MEMBERS_TRIED).max(LEAST_FOR_MEMBER);
     let client = Client::new(&address, for_member)?;
     let runtime = &context.runtime;
@@ -130,15 +139,7 @@ fn open(index: usize, url: &str, context: &NodeContext) -> Result<CasNode<EtcdSt
 async fn connect(store: Arc<EtcdStore>, known: watch::Sender<Readiness>, limit: Duration) {
     let mut closed = store.is_closed.subscribe();
     let serving = async {
-        let began = tokio::time::Instant::now();
-        while let Err(failure) = greet(&store).await {
-            // It may be electing a leader.
-            let may_pass = matches!(failure.kind(), FailureKind::Broken | FailureKind::Silent);
-            if !may_pass || began.elapsed() > limit {
-                known.send_replace(Some(Err(failure)));
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
+        greet(&store.client, &known, limit, || store.try_rights()).await;
         let mut is_listening = store.is_listening.subscribe();
         let ready = async {
             // A waiter is notified, so nobody waits before that works.
@@ -154,18 +155,43 @@ async fn connect(store: Arc<EtcdStore>, known: watch::Sender<Readiness>, limit: 
     }
 }
 
+/// Ends when a member is found that can be used. `known` learns why none is.
+async fn greet<R>(
+    client: &Client,
+    known: &watch::Sender<Readiness>,
+    limit: Duration,
+    try_rights: impl Fn() -> R,
+) where
+    R: Future<Output = Result<(), Failure>>,
+{
+    let began = tokio::time::Instant::now();
+    loop {
+        // It may be up, and not let us in.
+        let usable = match find_member(client).await {
+            Ok(()) => try_rights().await,
+            Err(failure) => Err(failure),
+        };
+        let Err(failure) = usable else { return };
+        // It may be electing a leader.
+        let may_pass = matches!(failure.kind(), FailureKind::Broken | FailureKind::Silent);
+        if !may_pass || began.elapsed() > limit {
+            known.send_replace(Some(Err(failure)));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
 /// Finds a member that can be used.
-async fn greet(store: &EtcdStore) -> Result<(), Failure> {
+async fn find_member(client: &Client) -> Result<(), Failure> {
     let mut result = Ok(());
-    for _ in 0..store.client.len() {
-        let at = store.client.active();
-        match store.client.status(at).await {
+    for _ in 0..client.len() {
+        let at = client.active();
+        match client.status(at).await {
             Ok(_) => {
-                store.client.move_to_leader().await;
-                // It may be up, and not let us in.
-                return store.try_rights().await;
+                client.move_to_leader().await;
+                return Ok(());
             }
-            Err(failure) => result = Err(store.client.passed_over(at, &failure)),
+            Err(failure) => result = Err(client.passed_over(at, &failure)),
         }
     }
     result

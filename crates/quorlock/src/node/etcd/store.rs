@@ -66,7 +66,7 @@ impl EtcdStore {
     ) -> Self {
         let (client, keys) = (Arc::new(client), Keys::new(prefix));
         Self {
-            leases: Arc::new(Leases::new(&client, &keys, runtime)),
+            leases: Arc::new(Leases::new(&client, keys.rest(), runtime)),
             client,
             keys,
             runtime: Arc::clone(runtime),
@@ -322,7 +322,8 @@ impl Store for EtcdStore {
     async fn list(&self, from: &[u8]) -> Result<Listed, Failure> {
         let all = self.keys.all_holds();
         let key = if from.is_empty() { all.clone() } else { from.to_vec() };
-        let range = RangeRequest { key, range_end: end_of(&all), limit: NAMES_PER_LIST };
+        let (range_end, limit) = (end_of(&all), NAMES_PER_LIST);
+        let range = RangeRequest { key, range_end, limit, ..RangeRequest::default() };
         let page: RangeResponse =
             self.client.call("/etcdserverpb.KV/Range", range).await.map_err(Trouble::failure)?;
         let next = page.kvs.last().filter(|_| page.more).map(|kv| [&kv.key[..], b"\0"].concat());
@@ -361,14 +362,16 @@ impl Store for EtcdStore {
 }
 
 fn get(key: Vec<u8>, range_end: Vec<u8>) -> RequestOp {
-    RequestOp { request: Some(Request::Range(RangeRequest { key, range_end, limit: 0 })) }
+    let range = RangeRequest { key, range_end, ..RangeRequest::default() };
+    RequestOp { request: Some(Request::Range(range)) }
 }
 
 fn put(key: Vec<u8>, value: Vec<u8>, lease: i64) -> RequestOp {
-    RequestOp { request: Some(Request::Put(PutRequest { key, value, lease })) }
+    let put = PutRequest { key, value, lease, ..PutRequest::default() };
+    RequestOp { request: Some(Request::Put(put)) }
 }
 
-fn delete(key: Vec<u8>, range_end: Vec<u8>) -> RequestOp {
+pub(super) fn delete(key: Vec<u8>, range_end: Vec<u8>) -> RequestOp {
     RequestOp { request: Some(Request::Delete(DeleteRangeRequest { key, range_end })) }
 }
 
@@ -383,13 +386,13 @@ pub(super) fn is_version(key: Vec<u8>, version: i64) -> Compare {
 }
 
 /// Whether there is a key in the range.
-fn exists(key: Vec<u8>, range_end: Vec<u8>) -> Compare {
+pub(super) fn exists(key: Vec<u8>, range_end: Vec<u8>) -> Compare {
     let union = Some(Target::CreateRevision(0));
     Compare { result: GREATER, target: CREATE, key, union, range_end }
 }
 
 /// What the answer at that place has read.
-fn kvs(answers: &TxnResponse, at: usize) -> &[KeyValue] {
+pub(super) fn kvs(answers: &TxnResponse, at: usize) -> &[KeyValue] {
     match answers.responses.get(at).and_then(|answer| answer.response.as_ref()) {
         Some(Response::Range(range)) => &range.kvs,
         _ => &[],
@@ -402,6 +405,6 @@ fn parse_hold(value: &[u8]) -> Option<(Token, u64)> {
     Some((Token::parse(token.as_bytes())?, until_us.parse().ok()?))
 }
 
-fn shown(key: &[u8]) -> String {
+pub(super) fn shown(key: &[u8]) -> String {
     String::from_utf8_lossy(key).into_owned()
 }

@@ -10,6 +10,8 @@ use crate::node::tls_files::TlsFiles;
 
 const DEFAULT_PORT: u16 = 2181;
 const DEFAULT_CHROOT: &str = "/quorlock";
+/// The end of the scheme where locks lie as another library lays them.
+const SHARED: &str = "+curator";
 const REMEDY: &str = "write zookeeper://[user:password@]host[:port][,host[:port]...][/chroot], with special \
      characters in the password percent-encoded";
 
@@ -50,7 +52,7 @@ impl Address {
                 return Err(refuse("has a user without a password".to_owned(), REMEDY));
             }
         };
-        let mut tls = (scheme == "zookeepers").then(TlsFiles::default);
+        let mut tls = scheme.starts_with("zookeepers").then(TlsFiles::default);
         for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
             let file = Some(PathBuf::from(decoded(value)));
             match (key, &mut tls) {
@@ -81,7 +83,12 @@ impl Address {
                 "use plain words with slashes between them, such as /locks",
             ));
         }
-        let chroot = if path.is_empty() { DEFAULT_CHROOT.to_owned() } else { format!("/{path}") };
+        let chroot = match path.as_str() {
+            // Paths that other libraries name need not lie below anything.
+            "" if scheme.ends_with(SHARED) => String::new(),
+            "" => DEFAULT_CHROOT.to_owned(),
+            path => format!("/{path}"),
+        };
         let shown = if path.is_empty() { String::new() } else { format!("/{path}") };
         let label = format!("{scheme}://{}{shown}", endpoints.join(","));
         Ok(Self { endpoints, login, chroot, tls, label })
@@ -89,7 +96,7 @@ impl Address {
 }
 
 /// Whether ZooKeeper takes it for a part of a path.
-fn is_part(part: &str) -> bool {
+pub(super) fn is_part(part: &str) -> bool {
     let is_plain = |char: char| !char.is_control() && !('\u{e000}'..='\u{ffff}').contains(&char);
     !part.is_empty() && part != "." && part != ".." && part.chars().all(is_plain)
 }

@@ -10,10 +10,10 @@ use tokio::sync::watch;
 
 use super::acl::Acl;
 use super::address::Address;
-use super::connection::Connection;
+use super::connection::{Connection, Wanted};
 use super::keys::Keys;
 use super::trouble::Trouble;
-use super::wire::{Code, CreateMode, Request};
+use super::wire::{Code, CreateMode, Event, Request};
 use crate::Error;
 use crate::locked::locked;
 use crate::node::tls::TlsSetting;
@@ -31,6 +31,10 @@ pub(super) struct Client {
     pub(super) keys: Keys,
     /// When the nodes above all locks were created, by which ensembles are told apart.
     identity: Mutex<Option<(i64, i64)>>,
+    /// Which session a connection has.
+    wanted: Mutex<Wanted>,
+    /// Whether locks lie as another library lays them, so that there is nothing above them.
+    is_shared: bool,
     link: watch::Sender<Link>,
 }
 
@@ -81,8 +85,26 @@ impl Client {
             limit,
             keys: Keys::new(address.chroot.clone()),
             identity: Mutex::default(),
+            wanted: Mutex::default(),
+            is_shared: false,
             link: watch::Sender::new(Link::Connecting),
         })
+    }
+
+    /// The same for locks that lie as another library lays them: all connections are of one session, as long as that
+    /// lasts.
+    pub(super) fn shared(
+        address: &Address,
+        limit: Duration,
+        wanted: Wanted,
+    ) -> Result<Self, Error> {
+        let client = Self::new(address, limit)?;
+        Ok(Self { wanted: Mutex::new(wanted), is_shared: true, ..client })
+    }
+
+    /// The next connection is to go on with this session.
+    pub(super) fn keep(&self, connection: &Connection) {
+        locked(&self.wanted).id = Some(connection.id);
     }
 
     /// How many members are known here.
@@ -141,12 +163,12 @@ impl Client {
     /// Begins a session with a member that can be used, and returns which that is.
     pub(super) async fn dial(
         &self,
-        created: &UnboundedSender<String>,
+        events: &UnboundedSender<Event>,
     ) -> Result<(usize, Arc<Connection>), Failure> {
         let first = self.next.load(Ordering::Acquire);
         let mut kind = FailureKind::Unreachable;
         for at in (0..self.members.len()).map(|more| (first + more) % self.members.len()) {
-            match self.greet(at, created).await {
+            match self.greet(at, events).await {
                 Ok(connection) => {
                     self.next.store(at, Ordering::Release);
                     *locked(&self.members[at].why) = None;
@@ -171,11 +193,20 @@ impl Client {
     pub(super) async fn greet(
         &self,
         at: usize,
-        created: &UnboundedSender<String>,
+        events: &UnboundedSender<Event>,
     ) -> Result<Arc<Connection>, Failure> {
         let Member { host, port, tls, .. } = &self.members[at];
-        let connection =
-            Connection::begin(host, *port, tls.as_ref(), self.limit, created.clone()).await?;
+        let begin = |wanted| {
+            Connection::begin(host, *port, tls.as_ref(), self.limit, wanted, events.clone())
+        };
+        let wanted = *locked(&self.wanted);
+        let connection = match begin(wanted).await {
+            // It is over, and another one begins.
+            Err(failure) if wanted.id.is_some() && failure.kind() == FailureKind::Rejected => {
+                begin(Wanted { id: None, ..wanted }).await?
+            }
+            begun => begun?,
+        };
         let chroot = self.keys.chroot();
         self.prepare(&connection).await.map_err(|trouble| trouble.failure(chroot))?;
         Ok(Arc::new(connection))
@@ -185,6 +216,9 @@ impl Client {
     async fn prepare(&self, connection: &Connection) -> Result<(), Trouble> {
         if let Some(Login(user, password)) = &self.login {
             connection.send(Request::login(user, password)).await?;
+        }
+        if self.is_shared {
+            return Ok(());
         }
         // To be read, so that a user without rights is noticed.
         let (clients, locks) =

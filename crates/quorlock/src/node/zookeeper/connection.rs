@@ -6,8 +6,9 @@
 //!                        └─────────▶ what was created below the watch
 //! ```
 //!
-//! A session ends with its connection here: nothing is taken up again on another one. What depends on the session is
-//! only the sign that a client is there, and messages.
+//! With `zookeeper://` a session ends with its connection: nothing is taken up again on another one. What depends on the
+//! session is only the sign that a client is there, and messages. Where locks depend on it, another connection goes on
+//! with it.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,13 +21,27 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::trouble::{Trouble, not_zookeeper};
-use super::wire::{self, AUTH, Code, EVENT, PING, Reader, Request, Stat};
+use super::wire::{self, AUTH, Code, EVENT, Event, PING, Reader, Request, SessionId, Stat};
 use crate::node::dial::dial;
 use crate::node::tls::{Tls, TlsSetting};
 use crate::node::{Failure, FailureKind};
 
-/// For so long a session is to live without a word of its client. The servers may make it longer.
-const SESSION: Duration = Duration::from_secs(4);
+/// A session that is wanted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    /// For so long it is to live without a word of its client. The servers may make it longer, or shorter.
+    pub(super) length: Duration,
+    /// A word is sent as often as this in that time, at the least.
+    pub(super) words: u32,
+    /// The session to go on with.
+    pub(super) id: Option<SessionId>,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { length: Duration::from_secs(4), words: 3, id: None }
+    }
+}
 /// No answer is longer.
 const LONGEST: usize = 16 << 20;
 const READ_BYTES: usize = 16 << 10;
@@ -40,6 +55,8 @@ pub(super) struct Connection {
     requests: UnboundedSender<Sent>,
     /// How long the session lives without a word.
     pub(super) session: Duration,
+    /// Which it is.
+    pub(super) id: SessionId,
     /// Says why the connection has ended, once it has.
     ended: watch::Receiver<Option<Failure>>,
 }
@@ -52,14 +69,16 @@ struct Sent {
 }
 
 impl Connection {
-    /// Connects, and begins a session. A member that does not answer a request for `limit` is given up. The paths of
-    /// what is created below a watch go to `created`.
+    /// Connects, and begins a session, or goes on with one: that is [rejected](FailureKind::Rejected) if it has ended. A
+    /// member that does not answer a request for `limit` is given up. What becomes of paths below a watch goes to
+    /// `events`.
     pub(super) async fn begin(
         host: &str,
         port: u16,
         tls: Option<&TlsSetting>,
         limit: Duration,
-        created: UnboundedSender<String>,
+        wanted: Wanted,
+        events: UnboundedSender<Event>,
     ) -> Result<Self, Failure> {
         let greeting = async {
             let stream = dial(host, port)
@@ -68,22 +87,26 @@ impl Connection {
             let (read, write) = stream.into_split();
             let tls = tls.map(TlsSetting::start).transpose()?;
             let mut pipe = Pipe { read, write, tls, out: Vec::new(), plain: Vec::new() };
-            let session_ms = i32::try_from(SESSION.as_millis()).unwrap_or(i32::MAX);
-            pipe.send(&wire::hello(session_ms))?;
+            let session_ms = i32::try_from(wanted.length.as_millis()).unwrap_or(i32::MAX);
+            pipe.send(&wire::hello(session_ms, wanted.id.unwrap_or_default()))?;
             let welcome = loop {
                 if let Some(frame) = pipe.frame()? {
                     break frame;
                 }
                 pipe.go().await.map_err(|error| refused_session(&error))?;
             };
-            let session_ms = Reader(&welcome).welcome().map(|(session_ms, _)| session_ms);
-            match session_ms {
-                Some(session_ms) if session_ms > 0 => Ok((pipe, session_ms.unsigned_abs())),
+            match Reader(&welcome).welcome() {
+                Some((session_ms, id)) if session_ms > 0 => {
+                    Ok((pipe, session_ms.unsigned_abs(), id))
+                }
+                Some(_) if wanted.id.is_some() => {
+                    Err(Failure::new(FailureKind::Rejected, "the session has ended"))
+                }
                 Some(_) => Err(Failure::new(FailureKind::Unreachable, "it begins no session")),
                 None => Err(not_zookeeper()),
             }
         };
-        let (pipe, session_ms) = match timeout(limit, greeting).await {
+        let (pipe, session_ms, id) = match timeout(limit, greeting).await {
             Ok(greeted) => greeted?,
             Err(_) => {
                 let text = format!("it begins no session within {limit:?}");
@@ -97,10 +120,10 @@ impl Connection {
         let serving = Serving {
             pipe,
             incoming,
-            created,
+            events,
             waiting: VecDeque::new(),
             limit,
-            session,
+            word_after: session / wanted.words.max(1),
             said: now,
             number: 0,
         };
@@ -108,7 +131,7 @@ impl Connection {
             let why = serving.run().await;
             end.send_replace(Some(why));
         });
-        Ok(Self { requests, session, ended })
+        Ok(Self { requests, session, id, ended })
     }
 
     /// Sends a request behind all that were sent before. It is sent even if nobody waits for the answer.
@@ -185,6 +208,13 @@ impl Connection {
             let bytes = reply.await?;
             read(Reader(&bytes).parts())
         }
+    }
+
+    /// The path and what it is like, from the answer to the creation of a node.
+    pub(super) fn read_created(bytes: &[u8]) -> Result<(String, Stat), Trouble> {
+        let mut reader = Reader(bytes);
+        let path = read(reader.text())?.to_owned();
+        Ok((path, read(reader.stat())?))
     }
 
     /// Ends when the connection has, and says why.
@@ -281,11 +311,11 @@ impl Pipe {
 struct Serving {
     pipe: Pipe,
     incoming: UnboundedReceiver<Sent>,
-    created: UnboundedSender<String>,
+    events: UnboundedSender<Event>,
     /// What is not answered yet, in the order of sending.
     waiting: VecDeque<Waiting>,
     limit: Duration,
-    session: Duration,
+    word_after: Duration,
     /// When something was last sent.
     said: Instant,
     number: i32,
@@ -361,7 +391,7 @@ impl Serving {
 
     /// When something has to be done though nothing happens.
     fn due(&self) -> Instant {
-        let alive = self.said + self.session / 3;
+        let alive = self.said + self.word_after;
         match self.waiting.front() {
             Some(oldest) => alive.min(oldest.sent + self.limit),
             None => alive,
@@ -374,7 +404,7 @@ impl Serving {
             let text = format!("no answer within {:?}", self.limit);
             return Err(Failure::new(FailureKind::Silent, text));
         }
-        if now >= self.said + self.session / 3 {
+        if now >= self.said + self.word_after {
             self.send(&Request::ping(), None)?;
         }
         Ok(())
@@ -386,9 +416,9 @@ impl Serving {
         let header = (reader.int(), reader.long(), reader.int());
         let (Some(number), Some(_), Some(code)) = header else { return Err(not_zookeeper()) };
         if number == EVENT {
-            if let Some(path) = reader.created() {
+            if let Some(event) = reader.event() {
                 // Nobody may be interested any more.
-                let _ = self.created.send(path);
+                let _ = self.events.send(event);
             }
             return Ok(true);
         }

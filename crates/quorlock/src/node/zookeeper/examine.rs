@@ -65,11 +65,30 @@ async fn look(
     context: &NodeContext,
     is_secure: bool,
 ) -> Result<(), Failure> {
-    let (created, _reports) = unbounded_channel();
+    let connection = diagnose_members(examination, client, is_secure).await?;
+    if let Some((zxid, since_ms)) = client.identity() {
+        examination.text("identity", format!("zookeeper locks {zxid:x} of {since_ms}"));
+    }
+    let chroot = client.keys.chroot();
+    compare_clocks(examination, client, &connection, context)
+        .await
+        .map_err(|trouble| trouble.failure(chroot))?;
+    diagnose_ensemble(examination, &connection).await;
+    connection.close().await;
+    Ok(())
+}
+
+/// Asks all members that are named, and returns a session with one of them.
+pub(super) async fn diagnose_members(
+    examination: &mut Examination,
+    client: &Client,
+    is_secure: bool,
+) -> Result<Arc<Connection>, Failure> {
+    let (events, _reports) = unbounded_channel();
     let mut first = None;
     for at in 0..client.len() {
         let name = client.member(at).0.to_owned();
-        match client.greet(at, &created).await {
+        match client.greet(at, &events).await {
             Ok(connection) => {
                 first.get_or_insert(connection);
                 diagnose_member(examination, client, at, is_secure).await;
@@ -81,19 +100,16 @@ async fn look(
             }
         }
     }
-    let connection = match first {
-        Some(connection) => connection,
+    match first {
+        Some(connection) => Ok(connection),
         // Says what each of them has said.
-        None => client.dial(&created).await?.1,
-    };
-    if let Some((zxid, since_ms)) = client.identity() {
-        examination.text("identity", format!("zookeeper locks {zxid:x} of {since_ms}"));
+        None => Ok(client.dial(&events).await?.1),
     }
+}
+
+/// How large it is, and how long sessions last there.
+pub(super) async fn diagnose_ensemble(examination: &mut Examination, connection: &Connection) {
     examination.number("session_ms", connection.session.as_millis());
-    let chroot = client.keys.chroot();
-    compare_clocks(examination, client, &connection, context)
-        .await
-        .map_err(|trouble| trouble.failure(chroot))?;
     // A user may have no right to it.
     if let Ok(Some((config, _))) = connection.data(CONFIG).await {
         let voting = voting_members(&String::from_utf8_lossy(&config));
@@ -103,8 +119,6 @@ async fn look(
         let text = "CP: one ZooKeeper ensemble; how many members it has is not known";
         examination.ok("class", text);
     }
-    connection.close().await;
-    Ok(())
 }
 
 /// What one member says of itself, on a connection of its own.

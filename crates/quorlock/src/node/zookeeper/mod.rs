@@ -35,12 +35,13 @@
 //! Files: `address` reads the URL, `client` has the members and a session with one of them, `connection` is such a
 //! session, `wire` its messages, `acl` who may do what, `trouble` what errors mean, `keys` says what lies where, `record`
 //! what a lock's node says, `store` reads and writes locks, `grants` are the messages, `sweep` deletes what nobody has
-//! used for a day, `examine` reports what the ensemble is, `forget` clears names away.
+//! used for a day, `examine` reports what the ensemble is, `forget` clears names away. `curator` is a kind of its own on the same ensembles.
 
 mod acl;
 mod address;
 mod client;
 mod connection;
+pub(super) mod curator;
 mod examine;
 mod forget;
 mod grants;
@@ -67,6 +68,7 @@ use address::Address;
 use client::Client;
 use quorlock_protocol::Drift;
 use store::ZooKeeperStore;
+use wire::Event;
 
 /// ZooKeeper ensembles.
 pub(super) const KIND: Kind = Kind {
@@ -157,10 +159,10 @@ async fn keep_session(
     let began = tokio::time::Instant::now();
     let (mut pause, mut is_first) = (PAUSE, true);
     loop {
-        let (created, mut reports) = unbounded_channel();
-        let failure = match store.client.dial(&created).await {
+        let (events, mut reports) = unbounded_channel();
+        let failure = match store.client.dial(&events).await {
             Ok((at, connection)) => {
-                drop(created);
+                drop(events);
                 let listening = async {
                     store.listen_on(&connection).await?;
                     store.say_alive_again(&connection).await
@@ -174,8 +176,10 @@ async fn keep_session(
                             store.tell(|node, inbox| inbox.interrupted(node));
                         }
                         pause = PAUSE;
-                        while let Some(path) = reports.recv().await {
-                            store.report(&connection, &path);
+                        while let Some(event) = reports.recv().await {
+                            if let Event::Created(path) = event {
+                                store.report(&connection, &path);
+                            }
                         }
                         store.is_listening.send_replace(false);
                         store.client.set_connecting();

@@ -20,6 +20,7 @@ pub(super) enum Op {
     Multi = 14,
     /// As `Create`, with what the node is like in the answer.
     CreateStat = 15,
+    RemoveWatches = 18,
     CreateContainer = 19,
     Auth = 100,
     AddWatch = 106,
@@ -35,8 +36,31 @@ pub(super) const AUTH: i32 = -4;
 const FAILED: i32 = -1;
 /// A watch for everything below a path, which stays.
 const RECURSIVE: i32 = 1;
-/// An event: something was created.
+/// All watches of a path.
+const ANY_WATCH: i32 = 3;
+/// Events: something was created, or deleted.
 const CREATED: i32 = 1;
+const DELETED: i32 = 2;
+
+/// What became of a path below a watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Event {
+    Created(String),
+    Deleted(String),
+}
+
+/// Which session it is, and what proves that it is ours. Never shown.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct SessionId {
+    pub(super) number: i64,
+    password: [u8; 16],
+}
+
+impl std::fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SessionId({:x})", self.number)
+    }
+}
 
 /// Why a server did not do a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +91,8 @@ pub(super) enum CreateMode {
     Persistent = 0,
     /// As long as the session that created it.
     Ephemeral = 1,
+    /// The same, with a number behind its name that grows with each node beside it.
+    EphemeralSequential = 3,
     /// Until it is empty again, and a while longer.
     Container = 4,
 }
@@ -82,6 +108,8 @@ pub(super) struct Stat {
     pub(super) written_ms: i64,
     /// How often that was. It may wrap.
     pub(super) version: i32,
+    /// The session that it ends with; zero for none.
+    pub(super) owner: i64,
 }
 
 /// A message that is being written.
@@ -153,7 +181,7 @@ impl Request {
     /// Answered with a [`Stat`] where `op` is `CreateStat` or `CreateContainer`.
     pub(super) fn create(path: &str, data: &[u8], acl: Acl, life: CreateMode) -> Self {
         let op = match life {
-            CreateMode::Persistent => Op::CreateStat,
+            CreateMode::Persistent | CreateMode::EphemeralSequential => Op::CreateStat,
             CreateMode::Ephemeral => Op::Create,
             CreateMode::Container => Op::CreateContainer,
         };
@@ -181,6 +209,10 @@ impl Request {
 
     pub(super) fn add_watch(path: &str) -> Self {
         Self::new(Op::AddWatch, Writer::default().bytes(path).int(RECURSIVE))
+    }
+
+    pub(super) fn remove_watches(path: &str) -> Self {
+        Self::new(Op::RemoveWatches, Writer::default().bytes(path).int(ANY_WATCH))
     }
 
     pub(super) fn login(user: &str, password: &str) -> Self {
@@ -221,10 +253,11 @@ fn frame(body: Writer) -> Vec<u8> {
     Writer::default().bytes(body.finish()).finish()
 }
 
-/// The first message of a connection, which begins a session.
-pub(super) fn hello(session_ms: i32) -> Vec<u8> {
+/// The first message of a connection, which begins a session, or goes on with one.
+pub(super) fn hello(session_ms: i32, session: SessionId) -> Vec<u8> {
     let never_read_only = false;
-    let body = Writer::default().int(0).long(0).int(session_ms).long(0).bytes([0; 16]);
+    let SessionId { number, password } = session;
+    let body = Writer::default().int(0).long(0).int(session_ms).long(number).bytes(password);
     frame(body.flag(never_read_only))
 }
 
@@ -272,15 +305,20 @@ impl<'a> Reader<'a> {
     pub(super) fn stat(&mut self) -> Option<Stat> {
         let (created, _modified, created_ms) = (self.long()?, self.long()?, self.long()?);
         let (written_ms, version) = (self.long()?, self.int()?);
-        // Of children and rights, the owner, sizes, and the last change of a child.
-        self.take(4 + 4 + 8 + 4 + 4 + 8)?;
-        Some(Stat { created, created_ms, written_ms, version })
+        // Versions of children and rights.
+        self.take(4 + 4)?;
+        let owner = self.long()?;
+        // Sizes, and the last change of a child.
+        self.take(4 + 4 + 8)?;
+        Some(Stat { created, created_ms, written_ms, version, owner })
     }
 
     /// How long the session lasts in milliseconds; zero if there is none. And which it is.
-    pub(super) fn welcome(&mut self) -> Option<(i32, i64)> {
+    pub(super) fn welcome(&mut self) -> Option<(i32, SessionId)> {
         let _version = self.int()?;
-        Some((self.int()?, self.long()?))
+        let (session_ms, number) = (self.int()?, self.long()?);
+        let password = self.bytes()?.try_into().unwrap_or_default();
+        Some((session_ms, SessionId { number, password }))
     }
 
     /// What the parts of a multi have come to: what each was like after it, where that is said, or why it failed.
@@ -308,11 +346,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The path, if an event says that something was created.
-    pub(super) fn created(&mut self) -> Option<String> {
+    /// What an event says, if that is of interest.
+    pub(super) fn event(&mut self) -> Option<Event> {
         let (what, _state) = (self.int()?, self.int()?);
-        let path = self.text()?;
-        (what == CREATED).then(|| path.to_owned())
+        let path = self.text()?.to_owned();
+        match what {
+            CREATED => Some(Event::Created(path)),
+            DELETED => Some(Event::Deleted(path)),
+            _ => None,
+        }
     }
 }
 
@@ -352,7 +394,7 @@ mod tests {
             .int(-1)
             .finish();
         let parts = Reader(&bytes).parts();
-        let set = Stat { created: 1, created_ms: 3, written_ms: 4, version: 5 };
+        let set = Stat { created: 1, created_ms: 3, written_ms: 4, version: 5, owner: 0 };
         assert_eq!(parts, Some(vec![Ok(None), Ok(Some(set)), Err(Code::NO_NODE)]));
         for end in 0..bytes.len() {
             assert_eq!(Reader(&bytes[..end]).parts(), None, "{end}");

@@ -5,9 +5,11 @@
 //! are counted by one that nobody sets.
 
 mod full;
+mod go_peer;
 mod members;
 mod partitions;
 mod refusals;
+mod shared;
 mod stopped;
 
 use std::process::Command;
