@@ -1,12 +1,12 @@
 //! A leader that is cut off from the other members, in a network of the test's own.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quorlock::{Error, Guard};
 use quorlock_testkit::{EtcdCluster, eventually_async as eventually, test};
 
-use super::{LONG, first, on};
+use super::{LONG, etcdctl_at, first, on};
 
 const TTL: Duration = Duration::from_secs(5);
 
@@ -82,9 +82,16 @@ async fn a_waiter_whose_member_is_cut_off_is_passed_over() {
     waits(2).await;
 
     cluster.cut_off(leader, true);
-    // Until it is known to be gone, it is the next.
+    let others = (leader + 1) % 3;
+    let prefix = ["get", "--prefix", "--keys-only", "quorlock/client/"];
+    eventually("its sign of life has ended", async || {
+        etcdctl_at(&cluster, others, &prefix).lines().filter(|line| !line.is_empty()).count() == 1
+    })
+    .await;
+    let began = Instant::now();
     guard.release().await.expect("the others go on");
     let got = next.await.expect("no panic").expect("its turn");
+    assert!(began.elapsed() < TTL, "somebody was in between: {:?}", began.elapsed());
     assert!(!cut_off.is_finished(), "it has the lock, or has given up");
     cluster.reconnect(leader);
     got.release().await.expect("released");
