@@ -67,8 +67,8 @@ WHICH of `bench` is all, or some of:
 Only by its name:
   stopped-leader  an etcd leader that stands still, and what holders believe then: thirty runs, ten minutes
 All but those with Quorlock in brackets, `release` and `sqlite` run beside locks of other languages, which are
-installed into the target folder; what cannot be installed is named with the reason. `--quick` tries it out in four minutes. `--save` writes
-the first eleven to docs/performance as JSON and as charts; nothing else is ever written there.
+installed into the target folder; what cannot be installed is named with the reason. `--quick` tries it out in five minutes. `--save` writes
+the first eleven, and `stopped-leader`, to docs/performance as JSON and as charts; nothing else is ever written there.
 
 WHICH of `mutants` is all, or some of:
   protocol      crates/protocol, by its own tests (cargo-mutants, which is installed if it is missing)

@@ -16,7 +16,8 @@
 //! A [`PostgresServer`] is a database for tests of what locks protect.
 //!
 //! An [`EtcdCluster`] or a [`ZooKeeperEnsemble`] has one member or several, which can be stopped,
-//! killed and restarted, and tells which of them leads. Tests that do no harm to it can share one,
+//! killed and restarted, and tells which of them leads. Members of etcd can be
+//! [cut off](EtcdCluster::cut_off) in a network of their own. Tests that do no harm to it can share one,
 //! each with its [`fresh_prefix`].
 //!
 //! A test that starts a server is made with [`macro@test`], which skips it on a machine without the program and

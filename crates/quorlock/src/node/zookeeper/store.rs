@@ -194,6 +194,9 @@ impl ZooKeeperStore {
         let announced = waits_for.and_then(|ttl| self.say_alive(&connection, ttl));
         let sent_us = wall_us(&*self.runtime);
         let done = connection.multi(&write.parts);
+        // ZooKeeper 3.8 does not say when a multi has created a node: that is asked right behind it.
+        let path = self.client.keys.lock(name);
+        let created = write.is_new.then(|| connection.stat(&path));
         if let Some(announced) = announced
             && let Ok(result) = announced.await
         {
@@ -208,11 +211,19 @@ impl ZooKeeperStore {
         if let Some((at, code)) = failed {
             return self.not_written(&connection, name, &write, at, code).await;
         }
-        let Some(Ok(Some(stat))) = done.get(write.lock) else {
+        // Unless another client has written it meanwhile: then it is read.
+        let is_as_created = |stat: &Stat| stat.version == 0;
+        let stat = match (done.get(write.lock), created) {
+            (Some(Ok(None)), Some(created)) => created.await?.filter(is_as_created),
+            (Some(Ok(None)), None) => connection.stat(&path).await?.filter(is_as_created),
+            (Some(Ok(stat)), _) => *stat,
+            _ => None,
+        };
+        let Some(stat) = stat else {
             let text = "its answer makes no sense";
             return Err(Failure::new(FailureKind::Broken, text).into());
         };
-        let written_us = written_us(stat);
+        let written_us = written_us(&stat);
         let off = self.compare_clocks(written_us, sent_us, received_us);
         let mut state = change.state.clone();
         state.set_seen(written_us);

@@ -1,12 +1,12 @@
 //! A leader that is cut off from the other members, in a network of the test's own.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quorlock::{Error, Guard};
 use quorlock_testkit::{EtcdCluster, eventually_async as eventually, test};
 
-use super::{LONG, first, on};
+use super::{LONG, etcdctl_at, first, on};
 
 const TTL: Duration = Duration::from_secs(5);
 
@@ -25,23 +25,24 @@ async fn a_leader_that_is_cut_off_makes_no_second_holder() {
         // What the holder believes.
         let held = Arc::new(Mutex::new(Some(guard)));
         let (seen, next) = (Arc::clone(&held), all.clone());
-        let waiter = tokio::spawn(async move {
-            let got = next.lock("x").wait(LONG).await.expect("its turn");
+        // It asks again and again, so that a record that ends too early is found.
+        let asks = tokio::spawn(async move {
+            let got = loop {
+                match next.try_lock("x").await {
+                    Ok(got) => break got,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            };
             let before = seen.lock().expect("no panic");
             let both = got.is_held() && before.as_ref().is_some_and(Guard::is_held);
             (got.fence(), both)
         });
-        eventually("it waits", async || {
-            let status = all.inspect("x").await.expect("a majority");
-            status.nodes.iter().any(|node| node.waiters == Some(1))
-        })
-        .await;
 
         cluster.cut_off(leader, clients_too);
         let error = holder.try_lock("y").await.expect_err("its member knows no majority");
         assert!(matches!(error, Error::NoQuorum { .. }), "{error}");
         assert!(error.to_string().contains(&alone[0]), "{error}");
-        let (later, both) = waiter.await.expect("no panic");
+        let (later, both) = asks.await.expect("no panic");
         assert!(!both, "two hold it");
         assert!(later > fence);
         let lost = held.lock().expect("no panic").take();
@@ -82,9 +83,16 @@ async fn a_waiter_whose_member_is_cut_off_is_passed_over() {
     waits(2).await;
 
     cluster.cut_off(leader, true);
-    // Until it is known to be gone, it is the next.
+    let others = (leader + 1) % 3;
+    let prefix = ["get", "--prefix", "--keys-only", "quorlock/client/"];
+    eventually("its sign of life has ended", async || {
+        etcdctl_at(&cluster, others, &prefix).lines().filter(|line| !line.is_empty()).count() == 1
+    })
+    .await;
+    let began = Instant::now();
     guard.release().await.expect("the others go on");
     let got = next.await.expect("no panic").expect("its turn");
+    assert!(began.elapsed() < TTL, "somebody was in between: {:?}", began.elapsed());
     assert!(!cut_off.is_finished(), "it has the lock, or has given up");
     cluster.reconnect(leader);
     got.release().await.expect("released");
