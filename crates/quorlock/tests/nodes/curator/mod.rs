@@ -13,8 +13,8 @@ use crate::peer::Peer;
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(60);
-/// What the locks of a process that was killed outlive it by: half of its session.
-const TTL: Duration = Duration::from_secs(10);
+/// So long that nobody who waits asks again before a test fails.
+const TTL: Duration = Duration::from_secs(30);
 /// The session of a Java service outlives it by so much.
 const SESSION: Duration = Duration::from_secs(4);
 

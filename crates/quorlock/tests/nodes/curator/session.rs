@@ -27,7 +27,8 @@ async fn a_lock_and_a_place_survive_the_member_that_was_asked() {
 async fn a_holder_learns_at_once_that_its_session_has_ended() {
     let ensemble = ZooKeeperEnsemble::start(1);
     let locker = on(&ensemble).ttl(TTL).connect().await.expect("connected");
-    let guard = locker.lock("x").await.expect("free");
+    // It is not extended: nobody finds out by asking.
+    let guard = locker.lock("x").fixed().await.expect("free");
     // What the ensemble kept of sessions is gone with its data.
     ensemble.restart_empty(0);
     assert_eq!(guard.lost().await, Loss::Gone);
