@@ -95,7 +95,10 @@ impl Session {
     pub(super) async fn open(address: &Address) -> Result<Self, Failure> {
         let (client, wire) =
             address.tls.connect(&address.config).await.map_err(|error| unreachable(&error))?;
-        Ok(Self { client: Arc::new(client), wire })
+        let mut session = Self { client: Arc::new(client), wire };
+        // What is set for the role or the database is for other work than this.
+        session.run("SET statement_timeout = 0").await?;
+        Ok(session)
     }
 
     /// Asks something. What comes meanwhile without being asked for is not for this connection: those who wait are

@@ -122,7 +122,6 @@ async fn what_is_set_for_the_database_does_not_matter() {
         "ALTER DATABASE postgres SET default_transaction_isolation = 'serializable';
          ALTER DATABASE postgres SET default_transaction_deferrable = on;
          ALTER DATABASE postgres SET search_path = 'pg_temp';
-         ALTER DATABASE postgres SET statement_timeout = '1ms';
          ALTER DATABASE postgres SET timezone = 'Asia/Kathmandu'",
         &[],
     );
