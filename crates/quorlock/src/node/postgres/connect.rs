@@ -31,8 +31,8 @@ const LEAST_STATEMENT_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether the connection before has ended on the server.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A backend that is older than our connection by more than this was not started for it.
-const SLACK: Duration = Duration::from_millis(20);
+/// A backend that is older than our connection by more than this was not started for it: clocks do not run that differently.
+const SLACK: Duration = Duration::from_millis(1);
 
 /// What comes in without being asked for. Nothing moves on a connection unless this is asked.
 pub(super) type Wire =
@@ -303,7 +303,8 @@ pub(super) async fn refuse_pooler(
     session: &mut Session,
     facts: &Facts,
 ) -> Result<(), Failure> {
-    if facts.backend_age <= facts.our_age.saturating_add(SLACK) {
+    if facts.backend_age <= facts.our_age.saturating_add(facts.our_age / 100).saturating_add(SLACK)
+    {
         return Ok(());
     }
     let mut other = Session::open(address).await?;

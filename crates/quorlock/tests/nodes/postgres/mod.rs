@@ -4,6 +4,7 @@ mod forgetting;
 mod poolers;
 mod refusals;
 mod rights;
+mod transaction;
 mod waiting;
 
 use std::time::Duration;
