@@ -278,15 +278,17 @@ pub(super) async fn connect(
 /// What holds for all that is sent over a connection, whatever was set for the role or the database.
 fn session_sql(name: &str, node_limit: Duration, version: i32) -> String {
     let lock_limit = (node_limit / LOCK_LIMIT_SHARE).max(LEAST_LOCK_LIMIT);
-    let statement_limit = (node_limit * STATEMENT_LIMITS).max(LEAST_STATEMENT_LIMIT);
+    let statement_limit = node_limit.saturating_mul(STATEMENT_LIMITS).max(LEAST_STATEMENT_LIMIT);
+    // No setting of PostgreSQL is higher.
+    let millis = |limit: Duration| limit.as_millis().min(i32::MAX.unsigned_abs().into());
     let idle = if version >= ENDS_IDLE_SESSIONS { "SET idle_session_timeout = 0;" } else { "" };
     format!(
         "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE, NOT DEFERRABLE;
          SET lock_timeout = {}; SET statement_timeout = {}; {idle}
          SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3;
          SET synchronous_commit = on; SET quorlock.session = '{name}';",
-        lock_limit.as_millis(),
-        statement_limit.as_millis(),
+        millis(lock_limit),
+        millis(statement_limit),
     )
 }
 

@@ -4,6 +4,8 @@ mod forgetting;
 mod poolers;
 mod refusals;
 mod rights;
+#[cfg(feature = "tls")]
+mod tls;
 mod transaction;
 mod waiting;
 
