@@ -12,7 +12,7 @@ async fn try_with(host: &str, port: u16, parameters: &str) -> Result<bool, Strin
     let checkup = on([&url]).admin().examine(b"tried").await.expect("a checkup");
     let node = &checkup.nodes[0];
     match node.fact("tls") {
-        Some(quorlock::admin::Fact::Flag(tls)) => Ok(*tls),
+        Some(quorlock::admin::examine::Fact::Flag(tls)) => Ok(*tls),
         _ => Err(format!("{:?}", node.findings)),
     }
 }
