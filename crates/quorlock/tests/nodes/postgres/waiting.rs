@@ -118,8 +118,8 @@ async fn a_row_that_another_transaction_holds_is_a_failure_of_that_lock_alone() 
     let _ = locker.try_lock(NAME).await.expect_err("somebody has its row");
     stranger.batch_execute("ROLLBACK").await.expect("the end");
     let _ = releasing.await.expect("no panic");
-    locker.lock("held").await.expect("it was released");
-    locker.lock(NAME).await.expect("free");
+    let _ = locker.lock("held").await.expect("it was released");
+    let _ = locker.lock(NAME).await.expect("free");
 }
 
 #[test]
