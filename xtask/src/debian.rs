@@ -52,9 +52,16 @@ pub(crate) fn missing_valgrind() -> Option<Package> {
 
 /// PostgreSQL's package, unless the machine has the server.
 pub(crate) fn missing_postgres() -> Option<Package> {
-    let why = "the tests of fences write to a real database";
+    let why = "the tests start real databases of their own";
     let server = find_program("postgres").is_some() || debian_has_postgres();
     (!server).then_some(Package { name: "postgresql", why })
+}
+
+/// The package of a pooler before PostgreSQL, unless the machine has the program.
+pub(crate) fn missing_pgbouncer() -> Option<Package> {
+    let name = "pgbouncer";
+    let why = "locks in PostgreSQL are tried out behind a real pooler";
+    find_program(name).is_none().then_some(Package { name, why })
 }
 
 /// The packages of etcd, of which the machine lacks the program.

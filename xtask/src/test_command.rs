@@ -23,7 +23,7 @@ pub(crate) const REQUIRES: &str = "QUORLOCK_TEST_REQUIRES";
 
 /// What is there once all packages are installed.
 const INSTALLED: &str =
-    "redis-server,cc,postgres,chromium,valgrind,etcd,java,zookeeper,go-mutex,curator";
+    "redis-server,cc,postgres,pgbouncer,chromium,valgrind,etcd,java,zookeeper,go-mutex,curator";
 
 /// The clients of other libraries that the tests share locks with.
 struct Foreign {
@@ -80,6 +80,7 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Foreign> {
     let mut packages: Vec<_> = debian::missing_redis().into_iter().collect();
     packages.extend(debian::missing_c_compiler());
     packages.extend(debian::missing_postgres());
+    packages.extend(debian::missing_pgbouncer());
     packages.extend(debian::missing_chromium());
     packages.extend(debian::missing_valgrind());
     packages.extend(debian::missing_etcd());
