@@ -21,10 +21,10 @@ pub(super) const KINDS: &[Kind] = &[
     super::redis::KIND,
     #[cfg(feature = "etcd")]
     super::etcd::KIND,
-    #[cfg(feature = "sqlite")]
-    super::sqlite::KIND,
     #[cfg(feature = "zookeeper")]
     super::zookeeper::KIND,
+    #[cfg(feature = "sqlite")]
+    super::sqlite::KIND,
 ];
 
 /// What can be set for the nodes of one kind alone, for each kind that has something of the sort.
