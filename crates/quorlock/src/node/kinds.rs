@@ -27,12 +27,12 @@ pub(super) const KINDS: &[Kind] = &[
     super::etcd::mutex::KIND,
     #[cfg(feature = "postgres")]
     super::postgres::KIND,
-    #[cfg(feature = "sqlite")]
-    super::sqlite::KIND,
     #[cfg(feature = "zookeeper")]
     super::zookeeper::KIND,
     #[cfg(feature = "zookeeper")]
     super::zookeeper::curator::KIND,
+    #[cfg(feature = "sqlite")]
+    super::sqlite::KIND,
 ];
 
 /// What can be set for the nodes of one kind alone, for each kind that has something of the sort.
