@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::clock::{ControlPage, Moves};
 use crate::ensemble::{self, Home, Member, Shared};
 use crate::skipping;
 
@@ -68,7 +69,7 @@ impl ZooKeeperEnsemble {
     /// When a member does not come up. The message has the end of its log.
     #[must_use]
     pub fn start_with(members: usize, extra: &[(&str, &str)]) -> Self {
-        Self::start_on(&JAVA, members, extra)
+        Self::start_on(&JAVA, members, extra, false)
     }
 
     /// Starts an ensemble as one that is in use: what it acknowledges was written to the disks of a majority, and its
@@ -79,10 +80,26 @@ impl ZooKeeperEnsemble {
     /// When a member does not come up. The message has the end of its log.
     #[must_use]
     pub fn start_durable(members: usize) -> Self {
-        Self::start_on(&DURABLE_JAVA, members, &[("forceSync", "yes")])
+        Self::start_on(&DURABLE_JAVA, members, &[("forceSync", "yes")], false)
     }
 
-    fn start_on(machine: &[&str], members: usize, extra: &[(&str, &str)]) -> Self {
+    /// As [`start`](Self::start), with a wall clock of its own for each member, which
+    /// [`jump_ms`](Self::jump_ms) sets. The clocks that count what has passed stay true.
+    ///
+    /// # Panics
+    ///
+    /// When a member does not come up. The message has the end of its log.
+    #[must_use]
+    pub fn start_with_clocks(members: usize) -> Self {
+        Self::start_on(&JAVA, members, &[], true)
+    }
+
+    fn start_on(
+        machine: &[&str],
+        members: usize,
+        extra: &[(&str, &str)],
+        own_clocks: bool,
+    ) -> Self {
         let java = skipping::program("java").into_os_string();
         let class_path = skipping::zookeeper();
         let homes: Vec<_> = (0..members).map(|_| Home::new("zookeeper", 3)).collect();
@@ -92,7 +109,9 @@ impl ZooKeeperEnsemble {
             // One alone is not told of itself: it would look for others to elect it.
             let peers = if members == 1 { "" } else { &peers };
             let settings = write_settings(index, &home, peers, extra);
-            Member::launch(java.clone(), arguments(machine, &class_path, &settings), home)
+            let clock = own_clocks.then(|| ControlPage::new(home.dir(), Moves::Wall));
+            let args = arguments(machine, &class_path, &settings);
+            Member::launch_by(clock, java.clone(), args, home)
         };
         let ensemble = Self { members: homes.into_iter().enumerate().map(launch).collect() };
         ensemble.wait_until_healthy();
@@ -173,6 +192,15 @@ impl ZooKeeperEnsemble {
     pub fn restart(&self, member: usize) {
         self.members[member].relaunch();
         self.wait_until_healthy();
+    }
+
+    /// Moves the clock of a member by so many milliseconds at once: forward, or back if negative.
+    ///
+    /// # Panics
+    ///
+    /// When it has none of its own.
+    pub fn jump_ms(&self, member: usize, by_ms: i64) {
+        self.members[member].jump_ms(by_ms);
     }
 
     fn wait_until_healthy(&self) {

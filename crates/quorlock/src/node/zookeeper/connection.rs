@@ -86,7 +86,8 @@ impl Connection {
         let (pipe, session_ms) = match timeout(limit, greeting).await {
             Ok(greeted) => greeted?,
             Err(_) => {
-                let text = format!("it begins no session within {limit:?}");
+                let text =
+                    format!("it begins no session within {limit:?}; is it a ZooKeeper server?");
                 return Err(Failure::new(FailureKind::Unreachable, text));
             }
         };
