@@ -8,7 +8,7 @@ use quorlock_testkit::{PostgresServer, eventually, eventually_async, skipping, t
 
 use super::{NAME, init, on};
 
-/// PgBouncer before a server.
+/// `PgBouncer` before a server.
 struct Pooler {
     child: Child,
     dir: tempfile::TempDir,
@@ -77,7 +77,7 @@ async fn a_pooler_of_transactions_is_refused_with_the_remedy() {
     for locker in [first, second] {
         match locker {
             Ok(locker) => {
-                errors.extend(locker.try_lock(NAME).await.err().map(|error| error.to_string()))
+                errors.extend(locker.try_lock(NAME).await.err().map(|error| error.to_string()));
             }
             Err(error) => errors.push(error.to_string()),
         }

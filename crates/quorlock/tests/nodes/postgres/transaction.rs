@@ -45,7 +45,7 @@ async fn a_paused_client_cannot_commit() {
         let checked = if checks { paused.check_in(&transaction).await } else { Ok(()) };
         match checked {
             Err(Error::Lost { reason: Loss::Gone, .. }) => {
-                transaction.rollback().await.expect("the end")
+                transaction.rollback().await.expect("the end");
             }
             Ok(()) => transaction.commit().await.expect("the end"),
             other => panic!("{other:?}"),
