@@ -96,12 +96,11 @@ fn escaped(name: &[u8]) -> String {
         let valid = chunk.valid();
         for (at, char) in valid.char_indices() {
             let is_ambiguous = char == '%' && begins_with_digits(&valid.as_bytes()[at + 1..]);
-            let plain = char.len_utf8();
-            match is_ambiguous || char != '/' && !is_part_of(char) {
-                true => {
-                    valid.as_bytes()[at..at + plain].iter().for_each(|byte| push(&mut text, *byte))
-                }
-                false => text.push(char),
+            if is_ambiguous || char != '/' && !is_part_of(char) {
+                let bytes = &valid.as_bytes()[at..at + char.len_utf8()];
+                bytes.iter().for_each(|byte| push(&mut text, *byte));
+            } else {
+                text.push(char);
             }
         }
         chunk.invalid().iter().for_each(|byte| push(&mut text, *byte));
