@@ -82,9 +82,7 @@ fn state(node: &NodeInit) -> (&'static str, String) {
     match &node.state {
         InitState::Marked => ("marked", "is marked as new, and votes from now on".to_owned()),
         InitState::Voting => ("voting", "votes already, and is left alone".to_owned()),
-        InitState::NotNeeded => {
-            ("not-needed", "needs no mark: a file, or the redlock dialect".to_owned())
-        }
+        InitState::NotNeeded => ("not-needed", "needs no mark: it keeps none".to_owned()),
         InitState::Refused(refusal) => ("refused", refused(refusal)),
         InitState::Left => (
             "left",

@@ -220,7 +220,10 @@ impl Settings {
         if ttl < shortest || ttl > longest {
             return Err(Error::misuse(
                 format!("a TTL of {ttl:?} is outside of what the nodes can keep"),
-                format!("use one from {shortest:?} to {longest:?}"),
+                match longest {
+                    Duration::MAX => format!("use one of {shortest:?} or more"),
+                    longest => format!("use one from {shortest:?} to {longest:?}"),
+                },
             ));
         }
         if ttl > self.max_ttl {

@@ -91,7 +91,7 @@ async fn turns(nodes: &[Arc<dyn Node>], local_turns: u16) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_grow_though_two_processes_pass_a_lock_on_among_their_own() {
+async fn fences_grow_though_two_processes_pass_a_lock_on_among_their_own() {
     for nodes in [1, 3, 5] {
         for local_turns in [1, 2, 16] {
             turns(&memory(nodes), local_turns).await;
@@ -102,7 +102,7 @@ async fn numbers_grow_though_two_processes_pass_a_lock_on_among_their_own() {
 /// A hundred times from one process to the other and back. Those who find it taken stand in the queues
 /// of the nodes and get it from there; those who come later find it free.
 #[tokio::test(start_paused = true)]
-async fn numbers_grow_from_one_process_to_the_other() {
+async fn fences_grow_from_one_process_to_the_other() {
     for (local_turns, queue) in [(1, true), (1, false), (16, true), (16, false)] {
         let (nodes, time) = (memory(3), still());
         let builder = || Locker::builder().with_nodes(nodes.clone()).runtime(time.clone());
@@ -128,7 +128,7 @@ async fn numbers_grow_from_one_process_to_the_other() {
 
 /// Fences follow the clock, so that they grow though there is nobody left who knows the last one.
 #[tokio::test(start_paused = true)]
-async fn numbers_grow_though_all_nodes_forget() {
+async fn fences_grow_though_all_nodes_forget() {
     let time = Arc::new(VirtualTime::new(SystemTime::now()));
     let fence_on_new_nodes = async || {
         let builder = Locker::builder().with_nodes(memory(3)).runtime(Arc::clone(&time) as _);

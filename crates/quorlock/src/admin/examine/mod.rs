@@ -26,11 +26,11 @@ use std::time::Duration;
 use crate::Error;
 use crate::admin::members;
 use crate::name::Name;
-use crate::node::{self, Failure, FailureKind, Node, NodeContext};
+use crate::node::{self, Capabilities, Failure, FailureKind, Node, NodeContext};
 use crate::runtime::BoxFuture;
 use crate::settings::Settings;
 use quorlock_protocol::{Carries, Quorum};
-pub(crate) use quorum::diagnose_round_trip;
+pub(crate) use quorum::diagnose_round_trips;
 pub(crate) use trial::Unnotified;
 
 /// What was found, from [`Admin::examine`](crate::admin::Admin::examine).
@@ -45,7 +45,7 @@ pub struct Checkup {
     pub needed: usize,
     /// How many can be used. One server behind two URLs counts once.
     pub usable: usize,
-    /// The settings that they were looked at with.
+    /// The settings that they were looked at with, as they fit these nodes.
     pub settings: Settings,
 }
 
@@ -65,6 +65,8 @@ pub struct Examination {
     pub(crate) waits_for_contact: bool,
     /// It is seen by this machine alone.
     pub(crate) is_local: bool,
+    /// What it can do, once it has been ready.
+    pub(crate) capabilities: Option<Capabilities>,
 }
 
 /// What is said of whether a node votes.
@@ -132,6 +134,7 @@ impl Examination {
             findings: Vec::new(),
             waits_for_contact: false,
             is_local: false,
+            capabilities: None,
         }
     }
 

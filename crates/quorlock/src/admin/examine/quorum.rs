@@ -1,6 +1,7 @@
 //! What can only be seen with all nodes side by side.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::{Checkup, Examination, Fact, Finding, Severity, shown};
 use crate::clocks;
@@ -10,7 +11,13 @@ use quorlock_protocol::Quorum;
 /// One server stands behind two URLs.
 pub(super) const DUPLICATE: &str = "duplicate";
 
-pub(super) fn diagnose(mut nodes: Vec<Examination>, quorum: Quorum, settings: Settings) -> Checkup {
+pub(super) fn diagnose(
+    mut nodes: Vec<Examination>,
+    quorum: Quorum,
+    mut settings: Settings,
+) -> Checkup {
+    let needs: Vec<_> = nodes.iter().filter_map(|node| node.capabilities).collect();
+    settings.fit(&needs, None);
     let mut findings = Vec::new();
     duplicates(&mut nodes, &mut findings);
     let usable = nodes.iter().filter(|node| node.usable).count();
@@ -86,7 +93,7 @@ fn clock_of_this_machine(nodes: &[Examination]) -> Option<Finding> {
     let offsets: Vec<_> = nodes.iter().filter_map(|node| number(node, "clock_offset_us")).collect();
     let ahead_us = clocks::in_common(&offsets)?;
     let side = clocks::of_this_machine(ahead_us);
-    let off = shown(std::time::Duration::from_micros(ahead_us.unsigned_abs()));
+    let off = shown(Duration::from_micros(ahead_us.unsigned_abs()));
     let text = format!(
         "the clocks of all {} nodes that tell their time agree: it is the clock of this machine that is {off} {side}",
         offsets.len()
@@ -153,12 +160,21 @@ fn quorum_of(usable: usize, quorum: Quorum, is_cluster: bool) -> Finding {
     Finding::new("quorum", Severity::Ok, text)
 }
 
-/// How round trips compare with the time limits.
-pub(crate) fn diagnose_round_trip(
+/// Keeps the shortest round trip and the one in the middle, and says how that compares with the time limits.
+pub(crate) fn diagnose_round_trips(
     examination: &mut Examination,
-    median: std::time::Duration,
+    mut samples: Vec<Duration>,
     settings: &Settings,
 ) {
+    samples.sort_unstable();
+    let [shortest, ..] = samples[..] else { return };
+    let median = samples[samples.len() / 2];
+    examination.number("round_trip_min_us", shortest.as_micros());
+    examination.number("round_trip_median_us", median.as_micros());
+    diagnose_round_trip(examination, median, settings);
+}
+
+fn diagnose_round_trip(examination: &mut Examination, median: Duration, settings: &Settings) {
     let (limit, ttl) = (settings.node_limit, settings.ttl);
     if 2 * median > limit {
         let text = format!(

@@ -63,6 +63,7 @@ pub(super) async fn run(
         examination.fail(&failure);
         return None;
     }
+    examination.capabilities = Some(node.capabilities());
     if context.trusting {
         context.set(std::slice::from_ref(node)).settle().await;
     }

@@ -368,6 +368,9 @@ fn shown(status: &Status) -> String {
         text = cause.to_string();
         error = cause.source();
     }
+    if text.contains("tls handshake eof") || text.contains("InvalidContentType") {
+        text.push_str("; it does not speak TLS there: write etcd://, or the port that does");
+    }
     text
 }
 

@@ -9,9 +9,12 @@ use super::messages::{MemberListRequest, MemberListResponse, StatusResponse};
 use super::store::EtcdStore;
 use super::{LEAST_FOR_MEMBER, USUAL_LIMIT};
 use crate::Error;
-use crate::admin::examine::{Examination, Unnotified, try_out};
+use crate::admin::examine::{Examination, Unnotified, diagnose_round_trips, try_out};
 use crate::node::{Failure, Node, NodeContext};
 use crate::runtime::BoxFuture;
+
+/// So many round trips are measured.
+const SAMPLES: usize = 5;
 
 const UNNOTIFIED: Unnotified = Unnotified::Wrong(
     "let this user read and write all keys behind the prefix: grant messages are keys there",
@@ -36,12 +39,34 @@ pub(in crate::node) fn examine(
             examination.fail(&failure);
             return examination;
         }
-        let tried = try_out(&mut examination, opened, &context, &name, UNNOTIFIED).await;
         let store = EtcdStore::new(client, address.prefix, context.client, &context.runtime);
+        if let Err(failure) = measure(&mut examination, &store, &context).await {
+            examination.fail(&failure);
+            return examination;
+        }
+        let tried = try_out(&mut examination, opened, &context, &name, UNNOTIFIED).await;
         // If it cannot be forgotten, it goes by itself.
         let _ = forget_all(&store, tried.as_slice()).await;
         examination
     }))
+}
+
+/// How long a read takes that the cluster agrees on.
+async fn measure(
+    examination: &mut Examination,
+    store: &EtcdStore,
+    context: &NodeContext,
+) -> Result<(), Failure> {
+    let mut samples = Vec::with_capacity(SAMPLES);
+    for _ in 0..SAMPLES {
+        let sent = context.runtime.now();
+        store.try_rights().await?;
+        samples.push(context.runtime.now().since(sent));
+    }
+    let mut settings = context.settings.clone();
+    settings.fit(&[super::capabilities()], None);
+    diagnose_round_trips(examination, samples, &settings);
+    Ok(())
 }
 
 /// Asks all members that are named, and for those that are not.

@@ -13,7 +13,7 @@ use super::forget::forget_over;
 use super::init::within;
 use super::resp::{Command, Value};
 use crate::Error;
-use crate::admin::examine::{Examination, Unnotified, diagnose_round_trip, try_out};
+use crate::admin::examine::{Examination, Unnotified, diagnose_round_trips, try_out};
 use crate::node::{Failure, FailureKind, Node, NodeContext};
 use crate::runtime::BoxFuture;
 use crate::text::harmless;
@@ -195,10 +195,9 @@ async fn measure(
         samples.push(Sample { round_trip, clocks });
     }
     samples.sort_by_key(|sample| sample.round_trip);
-    let (shortest, median) = (&samples[0], samples[samples.len() / 2].round_trip);
-    examination.number("round_trip_min_us", shortest.round_trip.as_micros());
-    examination.number("round_trip_median_us", median.as_micros());
-    diagnose_round_trip(examination, median, &context.settings);
+    let shortest = &samples[0];
+    let trips = samples.iter().map(|sample| sample.round_trip).collect();
+    diagnose_round_trips(examination, trips, &context.settings);
     match shortest.clocks {
         Some(clocks) => diagnose::clock(examination, clocks, shortest.round_trip, rests_on),
         None => examination.ok("clock", "its clock is not known: this user may not ask for TIME"),

@@ -29,7 +29,7 @@ async fn a_cluster_is_no_node_among_others() {
 async fn a_ttl_below_a_second_is_refused() {
     let builder = on(&EtcdCluster::shared(3).endpoints()).ttl(Duration::from_millis(999));
     let error = builder.connect().await.expect_err("too short").to_string();
-    assert!(error.contains("999ms") && error.contains("from 1s"), "{error}");
+    assert!(error.contains("999ms") && error.contains("use one of 1s or more"), "{error}");
 }
 
 #[test]
@@ -46,6 +46,7 @@ async fn a_member_that_speaks_no_tls_is_named() {
     let cluster = EtcdCluster::shared(3);
     let error = refused(&cluster.url().replace("etcd://", "etcds://")).await;
     assert!(error.contains(&cluster.endpoints()[0]), "{error}");
+    assert!(error.contains("does not speak TLS there: write etcd://"), "{error}");
 }
 
 #[test]

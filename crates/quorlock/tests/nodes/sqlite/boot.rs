@@ -149,7 +149,7 @@ async fn before_and_after(place: &Place, between: impl FnOnce()) -> (u64, [u64; 
 }
 
 #[tokio::test]
-async fn numbers_grow_over_a_restart_after_which_the_clock_is_behind() {
+async fn fences_grow_over_a_restart_after_which_the_clock_is_behind() {
     let place = Place::new();
     let (high, after) = before_and_after(&place, || place.restart()).await;
     assert!(after.iter().all(|after| after - 3 > high), "{after:?} after {high}");
@@ -157,7 +157,7 @@ async fn numbers_grow_over_a_restart_after_which_the_clock_is_behind() {
 
 /// A crash of the machine may damage what was written last.
 #[tokio::test]
-async fn numbers_grow_though_the_records_are_damaged() {
+async fn fences_grow_though_the_records_are_damaged() {
     let place = Place::new();
     let damage = || {
         place.restart();
@@ -168,7 +168,7 @@ async fn numbers_grow_though_the_records_are_damaged() {
 }
 
 #[tokio::test]
-async fn numbers_grow_though_names_are_forgotten() {
+async fn fences_grow_though_names_are_forgotten() {
     let place = Place::new();
     let locker = place.locker().await;
     let held = locker.try_lock("a").await.unwrap();
