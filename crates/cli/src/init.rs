@@ -23,18 +23,23 @@ pub(crate) struct Init {
     cluster: Cluster,
     confirmed: bool,
     force: bool,
+    print_sql: bool,
     json: bool,
 }
 
 impl Init {
     pub(crate) fn new(args: InitArgs) -> Result<Self, Failed> {
         let cluster = Cluster::new(args.cluster, None)?;
-        Ok(Self { cluster, confirmed: args.yes, force: args.force, json: args.json })
+        let (confirmed, force, print_sql) = (args.yes, args.force, args.print_sql);
+        Ok(Self { cluster, confirmed, force, print_sql, json: args.json })
     }
 }
 
 /// Does it, says of each node what was done, and returns the code to exit with.
 pub(crate) async fn init(plan: &Init) -> Result<u8, Failed> {
+    if plan.print_sql {
+        return print_sql(plan);
+    }
     if plan.cluster.has_markers() && !plan.confirmed && !is_meant(&question(plan))? {
         return Err(Failed::new(exit::MISUSE, "the nodes are left as they are"));
     }
@@ -46,6 +51,22 @@ pub(crate) async fn init(plan: &Init) -> Result<u8, Failed> {
     };
     stdout::write(&text)?;
     Ok(code)
+}
+
+/// Prints what an owner of the databases runs in the place of this command.
+fn print_sql(plan: &Init) -> Result<u8, Failed> {
+    let scripts = plan.cluster.postgres_urls().map(|url| quorlock::node::postgres::setup_sql(url));
+    let mut scripts: Vec<String> = scripts.collect::<Result<_, _>>()?;
+    // Several databases with the same schema need the same.
+    scripts.dedup();
+    if scripts.is_empty() {
+        return Err(Failed::new(
+            exit::MISUSE,
+            "no node is a PostgreSQL database, and others need no SQL; leave --print-sql away",
+        ));
+    }
+    stdout::write(&scripts.join("\n"))?;
+    Ok(0)
 }
 
 fn question(plan: &Init) -> String {

@@ -114,6 +114,10 @@ pub(crate) struct Cluster {
     pub(crate) origins: Origins,
 }
 
+fn is_postgres(url: &str) -> bool {
+    ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme))
+}
+
 impl Plan {
     pub(crate) fn new(args: Args) -> Result<Self, Failed> {
         match args.action {
@@ -368,12 +372,18 @@ impl Cluster {
 
     /// Whether some of the nodes have to be marked as new.
     pub(crate) fn has_markers(&self) -> bool {
-        self.promises.redis.has_markers() && self.has_dialect()
+        let redis = self.promises.redis.has_markers();
+        self.urls.iter().any(|url| quorlock::node::has_marker(url) && (redis || is_postgres(url)))
+    }
+
+    /// The URLs of PostgreSQL nodes.
+    pub(crate) fn postgres_urls(&self) -> impl Iterator<Item = &String> {
+        self.urls.iter().filter(|url| is_postgres(url))
     }
 
     /// Whether some of the nodes are of a kind whose locks lie there in one dialect or another.
     pub(crate) fn has_dialect(&self) -> bool {
-        self.urls.iter().any(|url| quorlock::node::has_marker(url))
+        self.urls.iter().any(|url| quorlock::node::has_marker(url) && !is_postgres(url))
     }
 
     /// The URLs of the nodes, without passwords.

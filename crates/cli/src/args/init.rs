@@ -22,6 +22,10 @@ clients with another max_ttl or clock_ahead; nor is anything changed if a node c
 one. Never call it when servers start: it is for servers that were never used. Nodes that vote already \
 are left alone. Files (sqlite:) and the redlock dialect need nothing.
 
+A PostgreSQL database is set up as well, in a schema of its own (quorlock, or ?schema=), or brought forward \
+from what an older version has set up there: it takes the right to create schemas once. Who may not give it \
+away runs what --print-sql prints with psql, as the owner of the database, and then quorlock init.
+
 With --json it is one object: exit_code, and for each of the nodes {node, state, locks, error}. \
 state is marked, voting (it did before), not-needed, refused, left (it could be marked, but others \
 were refused or failed) or failed; locks are some of those that are held there, or null; error says why it was \
@@ -36,6 +40,7 @@ Exit codes:
 
 Examples:
   quorlock init --node redis://a,redis://b,redis://c
+  quorlock init --node postgres://db.example/app --print-sql | psql ...
   quorlock init --yes                 # in a script that has set the servers up
   quorlock init --yes --json | jq '.nodes[] | select(.error)'";
 
@@ -50,6 +55,10 @@ pub(crate) struct InitArgs {
     /// Mark nodes that do not look like new ones, too
     #[arg(long)]
     pub(crate) force: bool,
+
+    /// Print the SQL that sets the PostgreSQL nodes up, for their owners to run, and do nothing
+    #[arg(long, conflicts_with_all = ["yes", "force", "json"])]
+    pub(crate) print_sql: bool,
 
     /// Print JSON, for programs
     #[arg(long)]

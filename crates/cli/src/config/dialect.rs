@@ -1,4 +1,4 @@
-//! What is to be promised of the locks on Redis and Valkey nodes.
+//! What is to be promised of the locks on Redis and Valkey nodes, and in PostgreSQL databases.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use quorlock::node::NodeOptions;
-use quorlock::{Builder, RedisOptions, Settings};
+use quorlock::{Builder, PostgresOptions, RedisOptions, Settings};
 
 use super::{Lookup, misuse};
 use crate::args::DialectArgs;
@@ -57,14 +57,22 @@ impl Promises {
         self
     }
 
-    /// What is taken off the end of each lease, so that nobody counts on it.
+    /// The same for PostgreSQL nodes, which know one dialect alone.
+    pub(crate) fn postgres(&self) -> PostgresOptions {
+        PostgresOptions::default()
+            .clock_window(self.redis.clock_behind, self.redis.clock_ahead)
+            .clients_apart(self.redis.clients_apart)
+            .trust_new_nodes(self.redis.trust_new_nodes)
+    }
+
+    /// What is taken off the end of each lease on nodes that have markers, so that nobody counts on it.
     pub(crate) fn margin(&self) -> Duration {
-        self.redis.margin()
+        self.postgres().margin()
     }
 
     /// How long a node casts no vote that may have forgotten locks.
     pub(crate) fn quarantine(&self) -> Duration {
-        self.redis.quarantine(self.max_ttl)
+        self.postgres().quarantine(self.max_ttl)
     }
 
     /// Whether new nodes need not be marked as new.
@@ -73,7 +81,7 @@ impl Promises {
     }
 
     pub(crate) fn apply(&self, builder: Builder) -> Builder {
-        builder.redis(self.redis.clone()).max_ttl(self.max_ttl)
+        builder.redis(self.redis.clone()).postgres(self.postgres()).max_ttl(self.max_ttl)
     }
 }
 

@@ -5,6 +5,8 @@ mod conformance;
 mod earlier_build;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;

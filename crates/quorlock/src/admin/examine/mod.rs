@@ -1,7 +1,7 @@
 //! Looking nodes over: what they are, and what is wrong with them.
 //!
 //! ```text
-//!   Admin::examine ────▶ each node ──┬── what it says of itself    node/{redis,sqlite}/examine
+//!   Admin::examine ────▶ each node ──┬── what it says of itself    node/KIND/examine      
 //!                                    └── a lock is tried out       trial
 //!                    ──▶ all of them together                      quorum
 //! ```
@@ -16,6 +16,8 @@
 )]
 
 mod quorum;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod server;
 mod trial;
 
 use std::future::poll_fn;
@@ -31,6 +33,8 @@ use crate::runtime::BoxFuture;
 use crate::settings::Settings;
 use quorlock_protocol::{Carries, Quorum};
 pub(crate) use quorum::diagnose_round_trips;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) use server::{diagnose_clock, diagnose_marker};
 pub(crate) use trial::Unnotified;
 
 /// What was found, from [`Admin::examine`](crate::admin::Admin::examine).

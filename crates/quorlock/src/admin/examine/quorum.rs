@@ -129,6 +129,16 @@ fn class_of(nodes: &[Examination], quorum: Quorum) -> Option<Finding> {
             "one that forgets locks can let a second holder in"
         };
         format!("AP: {what}; {forgets}")
+    } else if is("kind", "postgres") {
+        let count = quorum.nodes();
+        let what = match count {
+            1 => "one PostgreSQL database, and no lock without its primary".to_owned(),
+            _ => format!(
+                "{count} independent PostgreSQL databases; survives the loss of {}",
+                quorum.may_fail()
+            ),
+        };
+        format!("AP: {what}; one that may have forgotten locks casts no vote for a while")
     } else {
         return None;
     };

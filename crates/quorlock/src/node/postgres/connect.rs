@@ -295,7 +295,7 @@ pub(super) fn client_number(client: ClientId) -> i64 {
 
 /// A backend that was not started for this connection comes from a pooler. One that serves another connection as well, while
 /// ours is open, is shared with it.
-async fn refuse_pooler(
+pub(super) async fn refuse_pooler(
     address: &Address,
     session: &mut Session,
     facts: &Facts,

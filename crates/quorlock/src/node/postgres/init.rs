@@ -16,7 +16,6 @@ use crate::node::{
     Writes, marker,
 };
 use crate::runtime::{BoxFuture, random_u64, wall_us};
-use tokio_postgres::types::Type;
 
 /// So many locks of a node are named at the least, if it holds so many.
 const MOST_NAMES: usize = 20;
@@ -218,19 +217,17 @@ fn marked_by_another() -> Failure {
 }
 
 /// Refuses a database that another URL leads to as well.
-pub(super) async fn claim_place(
+async fn claim_place(
     session: &mut Session,
     address: &Address,
     facts: &Facts,
     context: &NodeContext,
-) -> Result<String, Failure> {
-    let sql = "SELECT system_identifier::text FROM pg_control_system()";
-    let none: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 0] = [];
-    let system: String = session.row(sql, &none).await?.get(0);
+) -> Result<(), Failure> {
+    let row = session.row("SELECT system_identifier::text FROM pg_control_system()", &[]).await?;
+    let system: String = row.get(0);
     let place = format!("{system}/{}/{}", facts.database, address.schema);
-    if let Err(other) = context.servers.claim(&place, address.index, &address.label) {
+    context.servers.claim(&place, address.index, &address.label).map_err(|other| {
         let text = format!("is the same database as {other}");
-        return Err(Failure::new(FailureKind::Duplicate, text));
-    }
-    Ok(place)
+        Failure::new(FailureKind::Duplicate, text)
+    })
 }

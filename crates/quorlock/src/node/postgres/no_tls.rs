@@ -21,10 +21,6 @@ impl Tls {
         ))
     }
 
-    pub(super) fn is_used(&self) -> bool {
-        false
-    }
-
     pub(super) async fn connect(&self, config: &Config) -> Result<(Client, Wire), PostgresError> {
         let (client, connection) = config.connect(NoTls).await?;
         Ok((client, wire_of(connection)))

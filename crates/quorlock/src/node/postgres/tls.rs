@@ -92,11 +92,6 @@ impl Tls {
         Ok(Self(Some(Arc::new(config))))
     }
 
-    /// Whether connections may be secured.
-    pub(super) fn is_used(&self) -> bool {
-        self.0.is_some()
-    }
-
     /// Opens a connection.
     pub(super) async fn connect(&self, config: &Config) -> Result<(Client, Wire), PostgresError> {
         match &self.0 {
