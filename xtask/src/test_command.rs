@@ -21,7 +21,7 @@ const QUIET: Duration = Duration::from_millis(500);
 pub(crate) const REQUIRES: &str = "QUORLOCK_TEST_REQUIRES";
 
 /// What is there once all packages are installed.
-const INSTALLED: &str = "redis-server,cc,postgres,chromium,valgrind,etcd,java,zookeeper";
+const INSTALLED: &str = "redis-server,cc,postgres,mariadb,chromium,valgrind,etcd,java,zookeeper";
 
 /// Runs the tests. The last line printed is the summary.
 pub(crate) fn run(project: &Project, extra: &[String]) -> Result<ExitCode> {
@@ -66,6 +66,7 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Option<Peers>> 
     let mut packages: Vec<_> = debian::missing_redis().into_iter().collect();
     packages.extend(debian::missing_c_compiler());
     packages.extend(debian::missing_postgres());
+    packages.extend(debian::missing_mariadb());
     packages.extend(debian::missing_chromium());
     packages.extend(debian::missing_valgrind());
     packages.extend(debian::missing_etcd());
@@ -80,7 +81,11 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Option<Peers>> 
             "`postgresql` is installed but no `postgres` is on the PATH: add its folder to the PATH"
         );
     }
-    if let Some(package) = debian::missing_etcd().chain(debian::missing_zookeeper()).next() {
+    if let Some(package) = debian::missing_etcd()
+        .chain(debian::missing_zookeeper())
+        .chain(debian::missing_mariadb())
+        .next()
+    {
         bail!(
             "`{}` is installed but not found: add the folder of its programs to the PATH",
             package.name

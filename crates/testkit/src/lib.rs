@@ -13,7 +13,7 @@
 //!
 //! A [`HostileServer`] is no Redis at all: it says whatever a test wants.
 //!
-//! A [`PostgresServer`] is a database for tests of what locks protect.
+//! A [`PostgresServer`] or a [`MariaDbServer`] is a database for locks, and for tests of what locks protect.
 //!
 //! An [`EtcdCluster`] or a [`ZooKeeperEnsemble`] has one member or several, which can be stopped,
 //! killed and restarted, and tells which of them leads. Tests that do no harm to it can share one,
@@ -45,6 +45,7 @@ mod forgetting;
 mod hostile;
 mod lockers;
 mod logs;
+mod mariadb;
 mod postgres;
 mod proxy;
 mod resp;
@@ -68,6 +69,7 @@ pub use forgetting::AofMark;
 pub use hostile::{Conversation, HostileServer};
 pub use lockers::{patient, patient_options, redlock_locker, urls};
 pub use logs::Logs;
+pub use mariadb::MariaDbServer;
 pub use postgres::PostgresServer;
 pub use proxy::Proxy;
 pub use quorlock_test_attribute::test;

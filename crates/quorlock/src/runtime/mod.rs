@@ -6,7 +6,7 @@
 
 mod burst;
 mod tokio;
-#[cfg(all(target_os = "linux", any(feature = "postgres", feature = "redis")))]
+#[cfg(all(target_os = "linux", any(feature = "mysql", feature = "postgres", feature = "redis")))]
 mod wall_set;
 
 use std::fmt;
@@ -15,7 +15,10 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
 pub use self::tokio::{TokioRuntime, boot_time};
-#[cfg(all(target_os = "linux", any(feature = "postgres", feature = "redis")))]
+#[cfg(all(
+    target_os = "linux",
+    any(feature = "mysql", feature = "postgres", feature = "redis")
+))]
 pub use self::wall_set::wall_set_timer;
 pub use quorlock_protocol::Moment;
 

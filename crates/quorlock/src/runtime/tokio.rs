@@ -53,7 +53,10 @@ impl Runtime for TokioRuntime {
         SystemTime::now()
     }
 
-    #[cfg(all(target_os = "linux", any(feature = "postgres", feature = "redis")))]
+    #[cfg(all(
+        target_os = "linux",
+        any(feature = "mysql", feature = "postgres", feature = "redis")
+    ))]
     fn wall_set(&self) -> BoxFuture<'static, ()> {
         super::wall_set::wall_set(&self.handle)
     }

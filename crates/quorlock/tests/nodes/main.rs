@@ -1,6 +1,12 @@
 //! Each kind of node: that all of them do the same, and what is particular to one.
 
-#[cfg(all(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite"
+))]
 mod conformance;
 mod earlier_build;
 #[cfg(feature = "etcd")]
