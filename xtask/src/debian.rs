@@ -52,7 +52,7 @@ pub(crate) fn missing_valgrind() -> Option<Package> {
 
 /// PostgreSQL's package, unless the machine has the server.
 pub(crate) fn missing_postgres() -> Option<Package> {
-    let why = "the tests of fences write to a real database";
+    let why = "the tests start real databases of their own";
     let server = find_program("postgres").is_some() || debian_has_postgres();
     (!server).then_some(Package { name: "postgresql", why })
 }
@@ -71,6 +71,13 @@ pub(crate) fn missing_mariadb() -> impl Iterator<Item = Package> {
         find_program("mariadbd").is_some() || Path::new("/usr/sbin/mariadbd").is_file();
     let has_client = find_program("mariadb").is_some();
     (!has_server).then_some(server).into_iter().chain((!has_client).then_some(client))
+}
+
+/// The package of a pooler before PostgreSQL, unless the machine has the program.
+pub(crate) fn missing_pgbouncer() -> Option<Package> {
+    let name = "pgbouncer";
+    let why = "locks in PostgreSQL are tried out behind a real pooler";
+    find_program(name).is_none().then_some(Package { name, why })
 }
 
 /// The packages of etcd, of which the machine lacks the program.

@@ -21,7 +21,8 @@ const QUIET: Duration = Duration::from_millis(500);
 pub(crate) const REQUIRES: &str = "QUORLOCK_TEST_REQUIRES";
 
 /// What is there once all packages are installed.
-const INSTALLED: &str = "redis-server,cc,postgres,mariadb,chromium,valgrind,etcd,java,zookeeper";
+const INSTALLED: &str =
+    "redis-server,cc,postgres,pgbouncer,mariadb,chromium,valgrind,etcd,java,zookeeper";
 
 /// Runs the tests. The last line printed is the summary.
 pub(crate) fn run(project: &Project, extra: &[String]) -> Result<ExitCode> {
@@ -67,6 +68,7 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Option<Peers>> 
     packages.extend(debian::missing_c_compiler());
     packages.extend(debian::missing_postgres());
     packages.extend(debian::missing_mariadb());
+    packages.extend(debian::missing_pgbouncer());
     packages.extend(debian::missing_chromium());
     packages.extend(debian::missing_valgrind());
     packages.extend(debian::missing_etcd());

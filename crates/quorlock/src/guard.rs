@@ -63,6 +63,12 @@ impl Guard {
         Self { claim, fence, released: false }
     }
 
+    /// What it holds.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
     pub(crate) fn runtime(&self) -> &dyn Runtime {
         &*self.claim.core.runtime
     }

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use crate::server::ReservedPort;
 use crate::skipping::lacks;
 use crate::spawner::{self, UNLESS_ORPHANED};
+use crate::tls::Certificates;
 use crate::{DEADLINE, POLL_EVERY};
 
 /// The server refuses to run as root; Debian's package brings this user for it.
@@ -183,7 +184,6 @@ impl PostgresServer {
     /// # Panics
     ///
     /// When the server does not take it. The message has what it said.
-    #[expect(clippy::must_use_candidate, reason = "what is printed is not always of interest")]
     pub fn sql(&self, sql: &str, variables: &[(&str, i64)]) -> String {
         match self.psql(USER, sql, variables) {
             Ok(printed) => printed,
@@ -210,6 +210,34 @@ impl PostgresServer {
         let before = fs::read_to_string(&file).expect("the file");
         fs::write(&file, format!("{line}\n{before}")).expect("the file");
         self.sql("SELECT pg_reload_conf()", &[]);
+    }
+
+    /// Has it speak TLS to those who want it. Returns the file of the authority that vouches for it as `localhost` and
+    /// `127.0.0.1`.
+    ///
+    /// # Panics
+    ///
+    /// When that cannot be done.
+    #[must_use]
+    pub fn use_tls(&self) -> PathBuf {
+        let files = Certificates::write_to(self.dir.path());
+        let mut key = Command::new("chmod");
+        succeed(key.arg("600").arg(&files.key));
+        if geteuid().is_root() {
+            let mut owner = Command::new("chown");
+            succeed(owner.arg(format!("{USER}:")).args([&files.server, &files.key]));
+        }
+        for (setting, file) in [("ssl_cert_file", &files.server), ("ssl_key_file", &files.key)] {
+            self.sql(&format!("ALTER SYSTEM SET {setting} = '{}'", file.display()), &[]);
+        }
+        self.sql("ALTER SYSTEM SET ssl = on", &[]);
+        self.sql("SELECT pg_reload_conf()", &[]);
+        let deadline = Instant::now() + DEADLINE;
+        while self.sql("SHOW ssl", &[]) != "on\n" {
+            assert!(Instant::now() < deadline, "it does not speak TLS");
+            thread::sleep(POLL_EVERY);
+        }
+        files.ca
     }
 
     /// The server's process.

@@ -22,6 +22,7 @@ mod notes;
 mod operations;
 mod outcome;
 mod pages;
+mod postgres;
 mod process;
 mod quarantine;
 mod redlock;

@@ -128,9 +128,12 @@ impl Address {
             let problem = "has a slash, a comma or a space in the name of the database".to_owned();
             return Err(refuse((problem, "write it percent-encoded: %2F, %2C, %20")));
         }
+        // What goes over a socket of this machine is nobody else's, as PostgreSQL's own clients see it.
+        let security = if said.directory.is_some() { Security::Disable } else { said.security };
+        let tls = Tls::new(security, &said.files)?;
         config
             .application_name("quorlock")
-            .ssl_mode(match said.security {
+            .ssl_mode(match security {
                 Security::Disable => SslMode::Disable,
                 Security::Prefer => SslMode::Prefer,
                 _ => SslMode::Require,
@@ -144,7 +147,6 @@ impl Address {
             .keepalives_idle(KEEPALIVE_IDLE)
             .keepalives_interval(KEEPALIVE_INTERVAL)
             .keepalives_retries(KEEPALIVE_RETRIES);
-        let tls = Tls::new(said.security, &said.files)?;
         let schema = match &*said.schema {
             DEFAULT_SCHEMA => String::new(),
             schema => format!("?schema={schema}"),

@@ -31,8 +31,8 @@ const LEAST_STATEMENT_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether the connection before has ended on the server.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A backend that is older than our connection by more than this was not started for it.
-const SLACK: Duration = Duration::from_millis(20);
+/// A backend that is older than our connection by more than this was not started for it: clocks do not run that differently.
+const SLACK: Duration = Duration::from_millis(1);
 
 /// What comes in without being asked for. Nothing moves on a connection unless this is asked.
 pub(super) type Wire =
@@ -95,7 +95,10 @@ impl Session {
     pub(super) async fn open(address: &Address) -> Result<Self, Failure> {
         let (client, wire) =
             address.tls.connect(&address.config).await.map_err(|error| unreachable(&error))?;
-        Ok(Self { client: Arc::new(client), wire })
+        let mut session = Self { client: Arc::new(client), wire };
+        // What is set for the role or the database is for other work than this.
+        session.run("SET statement_timeout = 0").await?;
+        Ok(session)
     }
 
     /// Asks something. What comes meanwhile without being asked for is not for this connection: those who wait are
@@ -275,15 +278,17 @@ pub(super) async fn connect(
 /// What holds for all that is sent over a connection, whatever was set for the role or the database.
 fn session_sql(name: &str, node_limit: Duration, version: i32) -> String {
     let lock_limit = (node_limit / LOCK_LIMIT_SHARE).max(LEAST_LOCK_LIMIT);
-    let statement_limit = (node_limit * STATEMENT_LIMITS).max(LEAST_STATEMENT_LIMIT);
+    let statement_limit = node_limit.saturating_mul(STATEMENT_LIMITS).max(LEAST_STATEMENT_LIMIT);
+    // No setting of PostgreSQL is higher.
+    let millis = |limit: Duration| limit.as_millis().min(i32::MAX.unsigned_abs().into());
     let idle = if version >= ENDS_IDLE_SESSIONS { "SET idle_session_timeout = 0;" } else { "" };
     format!(
         "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE, NOT DEFERRABLE;
          SET lock_timeout = {}; SET statement_timeout = {}; {idle}
          SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3;
          SET synchronous_commit = on; SET quorlock.session = '{name}';",
-        lock_limit.as_millis(),
-        statement_limit.as_millis(),
+        millis(lock_limit),
+        millis(statement_limit),
     )
 }
 
@@ -300,7 +305,8 @@ pub(super) async fn refuse_pooler(
     session: &mut Session,
     facts: &Facts,
 ) -> Result<(), Failure> {
-    if facts.backend_age <= facts.our_age.saturating_add(SLACK) {
+    if facts.backend_age <= facts.our_age.saturating_add(facts.our_age / 100).saturating_add(SLACK)
+    {
         return Ok(());
     }
     let mut other = Session::open(address).await?;

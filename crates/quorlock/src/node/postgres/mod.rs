@@ -34,9 +34,10 @@
 //! opens one and checks who answers, `link` is what callers meet, `session` is one connection while it lasts, `driver` keeps
 //! it going, `verbs` turns requests into calls of functions, `replies` turns rows into answers, `error` gives remedies,
 //! `schema` puts the SQL together, `init` sets a database up and marks it as new, `examine` reports how it is set up, `forget`
-//! clears names away.
+//! clears names away, `check_in` has a transaction of the user's refused that comes too late.
 
 mod address;
+mod check_in;
 mod connect;
 mod driver;
 mod error;

@@ -21,6 +21,7 @@ const SOURCES: &[&str] = &[
     include_str!("sql/mark.sql"),
     include_str!("sql/tend.sql"),
     include_str!("sql/forget.sql"),
+    include_str!("sql/check_in.sql"),
     include_str!("sql/rights.sql"),
 ];
 

@@ -4,6 +4,9 @@ mod forgetting;
 mod poolers;
 mod refusals;
 mod rights;
+#[cfg(feature = "tls")]
+mod tls;
+mod transaction;
 mod waiting;
 
 use std::time::Duration;

@@ -1,9 +1,10 @@
 //! A pooler that gives each transaction another connection is refused; one that leaves a client its own is not noticed.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
-use quorlock_testkit::{PostgresServer, eventually, skipping, test};
+use quorlock_testkit::{PostgresServer, eventually, eventually_async, skipping, test};
 
 use super::{NAME, init, on};
 
@@ -45,7 +46,8 @@ impl Pooler {
             .spawn()
             .expect("setpriv is part of every Debian");
         let pooler = Self { child, dir };
-        eventually("it listens", || pooler.dir.path().join(".s.PGSQL.6432").exists());
+        let socket = pooler.dir.path().join(".s.PGSQL.6432");
+        eventually("it listens", || UnixStream::connect(&socket).is_ok());
         pooler
     }
 
@@ -99,7 +101,10 @@ async fn a_pooler_of_sessions_works_as_a_server_does() {
     );
     let guard = first.lock(NAME).await.expect("free");
     let waiting = tokio::spawn(second.lock(NAME).into_future());
-    eventually("it waits", || server.sql("SELECT count(*) FROM quorlock.ticket", &[]) == "1\n");
+    eventually_async("it waits", async || {
+        server.sql("SELECT count(*) FROM quorlock.ticket", &[]) == "1\n"
+    })
+    .await;
     guard.release().await.expect("released");
     let guard = waiting.await.expect("no panic").expect("its turn");
     guard.release().await.expect("released");

@@ -64,7 +64,7 @@ async fn what_is_printed_sets_a_database_up() {
     // As after an update.
     server.sql_as("owner", &format!("{sql} SELECT quorlock.let_lock('app')")).expect("again");
     init([&url]).await;
-    on([&url]).connect().await.expect("it may lock").try_lock(NAME).await.expect("free");
+    let _ = on([&url]).connect().await.expect("it may lock").try_lock(NAME).await.expect("free");
     assert_eq!(
         server.sql("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'", &[]),
         "0\n"

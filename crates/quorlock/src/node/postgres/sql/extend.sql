@@ -39,12 +39,11 @@ BEGIN
   IF is_kept THEN
     new_fence := keep_for(held, held.fence, p_who, p_ttl_us, moment, c_sent_us);
   ELSIF p_restore IN ('heal', 'win') THEN
-    -- It changes hands: nobody may be in a transaction that has checked in with it.
-    SELECT * INTO held FROM lock l WHERE l.name = p_name FOR UPDATE;
-    IF NOT FOUND THEN
+    IF held.name IS NULL THEN
       held := new_row(p_name);
+      -- Another may have been making it.
+      moment := now_us();
     END IF;
-    moment := now_us();
     answer := refusal(moment, p_restore = 'win', c_sent_us, c_behind_us, c_ahead_us, c_voter);
     IF answer.said IS NOT NULL THEN
       RETURN answer;

@@ -69,9 +69,6 @@ DECLARE
   turn bytea := p_me;
 BEGIN
   IF EXISTS (SELECT FROM ticket t WHERE t.name = p_held.name) THEN
-    -- Only now: a transaction that has checked in with the lock does not keep its holder from releasing it, but it keeps
-    -- the next one out until it has ended.
-    PERFORM FROM lock l WHERE l.name = p_held.name FOR UPDATE;
     moment := now_us();
     IF may_pass_on(moment, c_sent_us, c_behind_us, c_ahead_us, c_voter)
       AND greatest(p_held.fence, p_next) <= highest(c_sent_us)

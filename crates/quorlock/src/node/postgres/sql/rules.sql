@@ -155,17 +155,23 @@ BEGIN
     INSERT INTO lock (name) VALUES (p_name) ON CONFLICT DO NOTHING RETURNING * INTO held;
     EXIT WHEN FOUND;
     -- Somebody else has made it this moment. It may be cleared away in the next one.
-    SELECT * INTO held FROM lock l WHERE l.name = p_name FOR UPDATE;
+    SELECT * INTO held FROM lock l WHERE l.name = p_name FOR NO KEY UPDATE;
     EXIT WHEN FOUND;
   END LOOP;
   RETURN held;
 END $$;
 
--- Makes a lock a token's until then, whether or not it is held.
+-- Makes a lock a token's until then, whether or not it is held; nobody's, if the token is empty.
+--
+-- The row is locked already, by FOR NO KEY UPDATE, which keeps all other verbs out. Who is to get the lock waits for
+-- transactions that have checked in with it (check_in.sql), and nobody else does.
 CREATE OR REPLACE FUNCTION @schema@.give(p_held @schema@.lock, p_token bytea, p_fence bigint, p_ends_us bigint)
 RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
+  IF p_token <> '' THEN
+    PERFORM FROM lock l WHERE l.name = p_held.name FOR UPDATE;
+  END IF;
   IF p_held.shared THEN
     DELETE FROM participant p WHERE p.name = p_held.name;
   END IF;

@@ -32,7 +32,7 @@ DECLARE
   is_ours boolean;
 BEGIN
   PERFORM enter(c_session);
-  SELECT * INTO held FROM lock l WHERE l.name = p_name FOR UPDATE;
+  SELECT * INTO held FROM lock l WHERE l.name = p_name FOR NO KEY UPDATE;
   moment := now_us();
   answer := refusal(moment, true, c_sent_us, c_behind_us, c_ahead_us, c_voter);
   IF answer.said IS NOT NULL THEN
