@@ -11,6 +11,8 @@ mod conformance;
 mod earlier_build;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod redis;
