@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use crate::server::ReservedPort;
 use crate::skipping::{lacks, program};
 use crate::spawner;
+use crate::tls::Certificates;
 use crate::{DEADLINE, POLL_EVERY};
 
 /// A user with all rights, from anywhere, without a password.
@@ -87,7 +88,24 @@ impl MariaDbServer {
     /// When there is no MariaDB on this machine, or it does not come up. The message has what it wrote.
     #[must_use]
     pub fn start_with(settings: &[&str]) -> Self {
-        Self::on(template(), settings)
+        Self::on(home(), template(), settings)
+    }
+
+    /// One that offers TLS, under the names `localhost` and `127.0.0.1`, and is reached by `127.0.0.2` as well. Returns the
+    /// authority that vouches for it too.
+    ///
+    /// # Panics
+    ///
+    /// When there is no MariaDB on this machine, or it does not come up. The message has what it wrote.
+    #[must_use]
+    pub fn with_tls() -> (Self, PathBuf) {
+        let dir = home();
+        let files = Certificates::write_to(dir.path());
+        let cert = format!("--ssl-cert={}", files.server.display());
+        let key = format!("--ssl-key={}", files.key.display());
+        let server =
+            Self::on(dir, template(), &["--bind-address=127.0.0.1,127.0.0.2", &cert, &key]);
+        (server, files.ca)
     }
 
     /// Another server, with a copy of what is in the directory of this one, which must not run.
@@ -97,11 +115,10 @@ impl MariaDbServer {
     /// When it does not come up. The message has what it wrote.
     #[must_use]
     pub fn copy(&self, settings: &[&str]) -> Self {
-        Self::on(&self.dir.path().join("data"), settings)
+        Self::on(home(), &self.dir.path().join("data"), settings)
     }
 
-    fn on(data: &Path, settings: &[&str]) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
+    fn on(dir: TempDir, data: &Path, settings: &[&str]) -> Self {
         succeed(Command::new("cp").arg("-a").arg(data).arg(dir.path().join("data")));
         fs::write(dir.path().join("init.sql"), INIT).expect("a file");
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
@@ -286,6 +303,10 @@ impl Drop for MariaDbServer {
             let _ = child.wait();
         }
     }
+}
+
+fn home() -> TempDir {
+    tempfile::tempdir().expect("a directory")
 }
 
 fn wait(child: &mut Child) {

@@ -21,6 +21,9 @@ const LONGEST_PACKET: usize = 1 << 20;
 /// More than there are procedures.
 const STATEMENTS: usize = 32;
 
+/// What holds from the first question on. MySQL takes the second part for a comment, and has no such limit.
+const SETUP: &str = "SET autocommit = 1 /*M! , max_statement_time = 0 */";
+
 /// Where a database is, and how to log in.
 #[derive(Clone)]
 pub(super) struct Address {
@@ -103,7 +106,8 @@ impl Address {
             .stmt_cache_size(STATEMENTS)
             // Known beforehand, so that no connection has to ask for it.
             .max_allowed_packet(Some(LONGEST_PACKET))
-            .wait_timeout(Some(usize::MAX));
+            .wait_timeout(Some(usize::MAX))
+            .setup(vec![SETUP]);
         let place = match (&said.socket, place(host)) {
             (Some(_), _) if !host.is_empty() => {
                 let problem = "names a host, and a socket as well".to_owned();

@@ -43,8 +43,6 @@ const VARIABLES: &[&str] = &[
     "innodb_flush_log_at_trx_commit",
     "innodb_flush_method",
     "max_connections",
-    "default_storage_engine",
-    "max_statement_time",
 ];
 
 /// A connection that speaks SQL, one question after another.
@@ -162,23 +160,16 @@ impl Session {
     pub(super) async fn prepare(
         &mut self,
         name: &str,
-        facts: &Facts,
         greeting: &Greeting,
     ) -> Result<(), Failure> {
         let durable = u8::from(greeting.is_durable);
-        // A name that MySQL has not.
-        let unlimited = if facts.variables.contains_key("max_statement_time") {
-            ", max_statement_time = 0"
-        } else {
-            ""
-        };
         // Bytes are bytes: nothing is converted on its way.
         let sql = format!(
             "SET NAMES binary; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
              SET SESSION TRANSACTION READ WRITE; \
              SET SESSION time_zone = '+00:00', autocommit = 1, innodb_lock_wait_timeout = {seconds}, \
              lock_wait_timeout = {seconds}, wait_timeout = 2147483, completion_type = 0, \
-             @quorlock_session = '{name}', @quorlock_durable = {durable}{unlimited}",
+             @quorlock_session = '{name}', @quorlock_durable = {durable}",
             seconds = LOCK_WAIT.as_secs()
         );
         self.run(&sql).await
@@ -335,11 +326,11 @@ pub(super) async fn connect(
             let text = "leads to another server with each connection, as a load balancer does; name one server";
             return Err(Failure::new(FailureKind::Unfit, text));
         }
-        session.prepare(&name, &facts, &greeting).await?;
+        session.prepare(&name, &greeting).await?;
         Ok(session.conn)
     });
     let mut lanes = try_join_all(others).await?;
-    first.prepare(&name, &facts, &greeting).await?;
+    first.prepare(&name, &greeting).await?;
     let mut listener = first.conn;
     if predecessors.start == greeting.start {
         for id in &predecessors.ids {

@@ -71,7 +71,7 @@ impl Speaker {
         context: &NodeContext,
     ) -> Result<Self, Failure> {
         let name = format!("{}:{:016x}", context.client, random_u64(&*context.runtime));
-        session.prepare(&name, facts, greeting).await?;
+        session.prepare(&name, greeting).await?;
         let options = &context.options.mysql;
         let mut caller = Caller::new(options, context.settings.max_ttl, &context.members);
         caller.connected(&name, &facts.identity(greeting));

@@ -1,9 +1,11 @@
 //! Locks in MySQL and MariaDB databases: what they keep when a server forgets, who is refused, and who waits for what. The
 //! servers are of MariaDB.
 
+mod examine;
 mod forgetting;
 mod refusals;
 mod rights;
+mod tls;
 mod waiting;
 
 use std::time::Duration;
