@@ -51,7 +51,7 @@ pub(super) async fn listen(link: Arc<Link>, mut conn: Conn) -> Failure {
         let messages = match messages {
             Ok(messages) => messages,
             Err(error) if is_interrupted(&error) => {
-                at_once = false;
+                at_once = true;
                 continue;
             }
             Err(error) => {
