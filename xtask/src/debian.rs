@@ -57,6 +57,22 @@ pub(crate) fn missing_postgres() -> Option<Package> {
     (!server).then_some(Package { name: "postgresql", why })
 }
 
+/// MariaDB's packages, of which the machine lacks the program.
+pub(crate) fn missing_mariadb() -> impl Iterator<Item = Package> {
+    let server = Package {
+        name: "mariadb-server-core",
+        why: "tests start real MariaDB servers of their own",
+    };
+    let client = Package {
+        name: "mariadb-client-core",
+        why: "what tests leave in MariaDB can be looked at",
+    };
+    let has_server =
+        find_program("mariadbd").is_some() || Path::new("/usr/sbin/mariadbd").is_file();
+    let has_client = find_program("mariadb").is_some();
+    (!has_server).then_some(server).into_iter().chain((!has_client).then_some(client))
+}
+
 /// The package of a pooler before PostgreSQL, unless the machine has the program.
 pub(crate) fn missing_pgbouncer() -> Option<Package> {
     let name = "pgbouncer";

@@ -22,8 +22,7 @@ const QUIET: Duration = Duration::from_millis(500);
 pub(crate) const REQUIRES: &str = "QUORLOCK_TEST_REQUIRES";
 
 /// What is there once all packages are installed.
-const INSTALLED: &str =
-    "redis-server,cc,postgres,pgbouncer,chromium,valgrind,etcd,java,zookeeper,go-mutex,curator";
+const INSTALLED: &str = "redis-server,cc,postgres,pgbouncer,mariadb,chromium,valgrind,etcd,java,zookeeper,go-mutex,curator";
 
 /// The clients of other libraries that the tests share locks with.
 struct Foreign {
@@ -80,6 +79,7 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Foreign> {
     let mut packages: Vec<_> = debian::missing_redis().into_iter().collect();
     packages.extend(debian::missing_c_compiler());
     packages.extend(debian::missing_postgres());
+    packages.extend(debian::missing_mariadb());
     packages.extend(debian::missing_pgbouncer());
     packages.extend(debian::missing_chromium());
     packages.extend(debian::missing_valgrind());
@@ -97,7 +97,11 @@ fn prepare(project: &Project, notes: &mut Vec<String>) -> Result<Foreign> {
             "`postgresql` is installed but no `postgres` is on the PATH: add its folder to the PATH"
         );
     }
-    if let Some(package) = debian::missing_etcd().chain(debian::missing_zookeeper()).next() {
+    if let Some(package) = debian::missing_etcd()
+        .chain(debian::missing_zookeeper())
+        .chain(debian::missing_mariadb())
+        .next()
+    {
         bail!(
             "`{}` is installed but not found: add the folder of its programs to the PATH",
             package.name

@@ -55,14 +55,13 @@ pub(crate) async fn init(plan: &Init) -> Result<u8, Failed> {
 
 /// Prints what an owner of the databases runs in the place of this command.
 fn print_sql(plan: &Init) -> Result<u8, Failed> {
-    let scripts = plan.cluster.postgres_urls().map(|url| quorlock::node::postgres::setup_sql(url));
-    let mut scripts: Vec<String> = scripts.collect::<Result<_, _>>()?;
+    let mut scripts: Vec<String> = plan.cluster.setup_sql().collect::<Result<_, _>>()?;
     // Several databases with the same schema need the same.
     scripts.dedup();
     if scripts.is_empty() {
         return Err(Failed::new(
             exit::MISUSE,
-            "no node is a PostgreSQL database, and others need no SQL; leave --print-sql away",
+            "no node is a PostgreSQL, MySQL or MariaDB database, and others need no SQL; leave --print-sql away",
         ));
     }
     stdout::write(&scripts.join("\n"))?;

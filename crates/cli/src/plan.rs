@@ -114,8 +114,13 @@ pub(crate) struct Cluster {
     pub(crate) origins: Origins,
 }
 
-fn is_postgres(url: &str) -> bool {
-    ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme))
+/// Whether a node is a database, which knows one dialect alone, and has to be set up with SQL.
+fn is_database(url: &str) -> bool {
+    is_mysql(url) || ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme))
+}
+
+fn is_mysql(url: &str) -> bool {
+    ["mysql://", "mariadb://"].iter().any(|scheme| url.starts_with(scheme))
 }
 
 impl Plan {
@@ -373,17 +378,21 @@ impl Cluster {
     /// Whether some of the nodes have to be marked as new.
     pub(crate) fn has_markers(&self) -> bool {
         let redis = self.promises.redis.has_markers();
-        self.urls.iter().any(|url| quorlock::node::has_marker(url) && (redis || is_postgres(url)))
+        self.urls.iter().any(|url| quorlock::node::has_marker(url) && (redis || is_database(url)))
     }
 
-    /// The URLs of PostgreSQL nodes.
-    pub(crate) fn postgres_urls(&self) -> impl Iterator<Item = &String> {
-        self.urls.iter().filter(|url| is_postgres(url))
+    /// The SQL that sets up the nodes that are databases, one after the other.
+    pub(crate) fn setup_sql(&self) -> impl Iterator<Item = Result<String, quorlock::Error>> {
+        let urls = self.urls.iter().filter(|url| is_database(url));
+        urls.map(|url| match is_mysql(url) {
+            true => quorlock::node::mysql::setup_sql(url),
+            false => quorlock::node::postgres::setup_sql(url),
+        })
     }
 
     /// Whether some of the nodes are of a kind whose locks lie there in one dialect or another.
     pub(crate) fn has_dialect(&self) -> bool {
-        self.urls.iter().any(|url| quorlock::node::has_marker(url) && !is_postgres(url))
+        self.urls.iter().any(|url| quorlock::node::has_marker(url) && !is_database(url))
     }
 
     /// The URLs of the nodes, without passwords.

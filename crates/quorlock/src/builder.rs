@@ -7,6 +7,8 @@ use std::time::Duration;
 use crate::Error;
 use crate::admin::Admin;
 use crate::locker::Locker;
+#[cfg(feature = "mysql")]
+use crate::node::mysql::MysqlOptions;
 #[cfg(feature = "postgres")]
 use crate::node::postgres::PostgresOptions;
 #[cfg(feature = "redis")]
@@ -120,6 +122,13 @@ impl Builder {
     #[cfg(feature = "redis")]
     pub fn redis(mut self, options: RedisOptions) -> Self {
         self.options.redis = options;
+        self
+    }
+
+    /// What is set for all MySQL and MariaDB nodes: how far clocks may differ. Default: [`MysqlOptions::default`].
+    #[cfg(feature = "mysql")]
+    pub fn mysql(mut self, options: MysqlOptions) -> Self {
+        self.options.mysql = options;
         self
     }
 

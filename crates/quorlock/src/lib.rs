@@ -115,6 +115,8 @@ pub use locking::Locking;
 pub use loss::{FirstLost, Lost};
 pub use many::{LockMany, LockingMany};
 pub use name::{MAX_NAME_BYTES, Name};
+#[cfg(feature = "mysql")]
+pub use node::mysql::MysqlOptions;
 #[cfg(feature = "postgres")]
 pub use node::postgres::PostgresOptions;
 #[cfg(feature = "redis")]

@@ -13,7 +13,7 @@
 //!
 //! A [`HostileServer`] is no Redis at all: it says whatever a test wants.
 //!
-//! A [`PostgresServer`] is a database for tests of what locks protect.
+//! A [`PostgresServer`] or a [`MariaDbServer`] is a database for locks, and for tests of what locks protect.
 //!
 //! An [`EtcdCluster`] or a [`ZooKeeperEnsemble`] has one member or several, which can be stopped,
 //! killed and restarted, and tells which of them leads. Members of etcd can be
@@ -46,6 +46,7 @@ mod forgetting;
 mod hostile;
 mod lockers;
 mod logs;
+mod mariadb;
 mod network;
 mod postgres;
 mod proxy;
@@ -71,6 +72,7 @@ pub use forgetting::AofMark;
 pub use hostile::{Conversation, HostileServer};
 pub use lockers::{patient, patient_options, redlock_locker, urls};
 pub use logs::Logs;
+pub use mariadb::MariaDbServer;
 pub use postgres::PostgresServer;
 pub use proxy::Proxy;
 pub use quorlock_test_attribute::test;

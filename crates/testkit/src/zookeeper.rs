@@ -194,6 +194,19 @@ impl ZooKeeperEnsemble {
         self.wait_until_healthy();
     }
 
+    /// The same without what it had stored: it knows neither nodes nor sessions. A member that is not alone is told of
+    /// both by the others.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up.
+    pub fn restart_empty(&self, member: usize) {
+        self.members[member].kill();
+        let stored = self.members[member].home_dir().join("data").join("version-2");
+        fs::remove_dir_all(stored).expect("what it had stored");
+        self.restart(member);
+    }
+
     /// Moves the clock of a member by so many milliseconds at once: forward, or back if negative.
     ///
     /// # Panics

@@ -24,7 +24,8 @@ are left alone. Files (sqlite:) and the redlock dialect need nothing.
 
 A PostgreSQL database is set up as well, in a schema of its own (quorlock, or ?schema=), or brought forward \
 from what an older version has set up there: it takes the right to create schemas once. Who may not give it \
-away runs what --print-sql prints with psql, as the owner of the database, and then quorlock init.
+away runs what --print-sql prints with psql, as the owner of the database, and then quorlock init. A MySQL or \
+MariaDB database gets tables and procedures whose names begin with quorlock_: with the mysql client likewise.
 
 With --json it is one object: exit_code, and for each of the nodes {node, state, locks, error}. \
 state is marked, voting (it did before), not-needed, refused, left (it could be marked, but others \
@@ -56,7 +57,7 @@ pub(crate) struct InitArgs {
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Print the SQL that sets the PostgreSQL nodes up, for their owners to run, and do nothing
+    /// Print the SQL that sets the nodes up that are databases, for their owners to run, and do nothing
     #[arg(long, conflicts_with_all = ["yes", "force", "json"])]
     pub(crate) print_sql: bool,
 

@@ -1,4 +1,4 @@
-//! What is to be promised of the locks on Redis and Valkey nodes, and in PostgreSQL databases.
+//! What is to be promised of the locks on Redis and Valkey nodes, and in databases.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use quorlock::node::NodeOptions;
-use quorlock::{Builder, PostgresOptions, RedisOptions, Settings};
+use quorlock::{Builder, MysqlOptions, PostgresOptions, RedisOptions, Settings};
 
 use super::{Lookup, misuse};
 use crate::args::DialectArgs;
@@ -65,6 +65,14 @@ impl Promises {
             .trust_new_nodes(self.redis.trust_new_nodes)
     }
 
+    /// The same for MySQL and MariaDB nodes.
+    pub(crate) fn mysql(&self) -> MysqlOptions {
+        MysqlOptions::default()
+            .clock_window(self.redis.clock_behind, self.redis.clock_ahead)
+            .clients_apart(self.redis.clients_apart)
+            .trust_new_nodes(self.redis.trust_new_nodes)
+    }
+
     /// What is taken off the end of each lease on nodes that have markers, so that nobody counts on it.
     pub(crate) fn margin(&self) -> Duration {
         self.postgres().margin()
@@ -81,7 +89,8 @@ impl Promises {
     }
 
     pub(crate) fn apply(&self, builder: Builder) -> Builder {
-        builder.redis(self.redis.clone()).postgres(self.postgres()).max_ttl(self.max_ttl)
+        let builder = builder.redis(self.redis.clone()).postgres(self.postgres());
+        builder.mysql(self.mysql()).max_ttl(self.max_ttl)
     }
 }
 

@@ -87,7 +87,7 @@ impl Look {
         Self { node, marker: Ok(None), locks: Vec::new(), claim: None }
     }
 
-    #[cfg(any(feature = "postgres", feature = "redis"))]
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
     pub(crate) fn failed(node: String, failure: Failure) -> Self {
         Self { node, marker: Err(failure), locks: Vec::new(), claim: None }
     }

@@ -114,6 +114,12 @@ impl Builder {
         fences(fences: bool)
     }
 
+    /// As [`Builder::mysql`](crate::Builder::mysql).
+    #[cfg(feature = "mysql")]
+    pub fn mysql(self, options: crate::MysqlOptions) -> Self {
+        Self(self.0.mysql(options))
+    }
+
     /// As [`Builder::postgres`](crate::Builder::postgres).
     #[cfg(feature = "postgres")]
     pub fn postgres(self, options: crate::PostgresOptions) -> Self {

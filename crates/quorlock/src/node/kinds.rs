@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::NodeContext;
+#[cfg(feature = "mysql")]
+use super::mysql::MysqlOptions;
 #[cfg(feature = "postgres")]
 use super::postgres::PostgresOptions;
 #[cfg(feature = "redis")]
@@ -25,6 +27,8 @@ pub(super) const KINDS: &[Kind] = &[
     super::etcd::KIND,
     #[cfg(feature = "etcd")]
     super::etcd::mutex::KIND,
+    #[cfg(feature = "mysql")]
+    super::mysql::KIND,
     #[cfg(feature = "postgres")]
     super::postgres::KIND,
     #[cfg(feature = "zookeeper")]
@@ -42,6 +46,9 @@ pub struct NodeOptions {
     /// For Redis and Valkey nodes.
     #[cfg(feature = "redis")]
     pub redis: RedisOptions,
+    /// For MySQL and MariaDB nodes.
+    #[cfg(feature = "mysql")]
+    pub mysql: MysqlOptions,
     /// For PostgreSQL nodes.
     #[cfg(feature = "postgres")]
     pub postgres: PostgresOptions,
@@ -58,25 +65,30 @@ pub(crate) struct KindTerms {
     pub(crate) trusts_new_nodes: bool,
 }
 
+#[cfg(feature = "mysql")]
+impl From<MysqlOptions> for NodeOptions {
+    fn from(mysql: MysqlOptions) -> Self {
+        let mut options = Self::default();
+        options.mysql = mysql;
+        options
+    }
+}
+
 #[cfg(feature = "postgres")]
 impl From<PostgresOptions> for NodeOptions {
     fn from(postgres: PostgresOptions) -> Self {
-        Self {
-            #[cfg(feature = "redis")]
-            redis: RedisOptions::default(),
-            postgres,
-        }
+        let mut options = Self::default();
+        options.postgres = postgres;
+        options
     }
 }
 
 #[cfg(feature = "redis")]
 impl From<RedisOptions> for NodeOptions {
     fn from(redis: RedisOptions) -> Self {
-        Self {
-            redis,
-            #[cfg(feature = "postgres")]
-            postgres: PostgresOptions::default(),
-        }
+        let mut options = Self::default();
+        options.redis = redis;
+        options
     }
 }
 

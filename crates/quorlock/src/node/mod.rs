@@ -27,6 +27,8 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
@@ -39,7 +41,7 @@ mod zookeeper;
 mod capabilities;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod cas;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) mod clock_window;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod contenders;
@@ -47,16 +49,16 @@ mod context;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod dial;
 mod failure;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod incoming;
 mod kinds;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod lanes;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod marker;
 mod members;
 mod participants;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod refusals;
 mod secret;
 mod seen;

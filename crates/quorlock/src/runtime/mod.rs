@@ -8,7 +8,7 @@ mod burst;
 mod tokio;
 #[cfg(all(
     target_os = "linux",
-    any(feature = "postgres", feature = "redis", feature = "zookeeper")
+    any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper")
 ))]
 mod wall_set;
 
@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 pub use self::tokio::{TokioRuntime, boot_time};
 #[cfg(all(
     target_os = "linux",
-    any(feature = "postgres", feature = "redis", feature = "zookeeper")
+    any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper")
 ))]
 pub use self::wall_set::wall_set_timer;
 pub use quorlock_protocol::Moment;

@@ -55,7 +55,7 @@ impl Runtime for TokioRuntime {
 
     #[cfg(all(
         target_os = "linux",
-        any(feature = "postgres", feature = "redis", feature = "zookeeper")
+        any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper")
     ))]
     fn wall_set(&self) -> BoxFuture<'static, ()> {
         super::wall_set::wall_set(&self.handle)

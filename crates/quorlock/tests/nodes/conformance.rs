@@ -9,11 +9,12 @@ use std::time::Duration;
 use quorlock::node::memory::MemoryNode;
 use quorlock::node::{self, ClientId, Node, NodeOptions};
 use quorlock::runtime::{Runtime, TokioRuntime};
-use quorlock::{Dialect, Locker, PostgresOptions, RedisOptions, Settings};
+use quorlock::{Dialect, Locker, MysqlOptions, PostgresOptions, RedisOptions, Settings};
 use quorlock_testkit::conformance::{Backend, CASES};
 use quorlock_testkit::{
-    EtcdCluster, PostgresServer, RedisServer, RedisServerBuilder, Reply, ZooKeeperClient,
-    ZooKeeperEnsemble, conformance, eventually_async as eventually, fresh_prefix, skipping, test,
+    EtcdCluster, MariaDbServer, PostgresServer, RedisServer, RedisServerBuilder, Reply,
+    ZooKeeperClient, ZooKeeperEnsemble, conformance, eventually_async as eventually, fresh_prefix,
+    skipping, test,
 };
 
 struct Memory(Arc<MemoryNode>);
@@ -229,6 +230,50 @@ fn zookeeper() -> ZooKeeper {
     ZooKeeper { ensemble: ZooKeeperEnsemble::shared(3), chroot: fresh_prefix() }
 }
 
+/// A database of its own, on a server that others use as well.
+struct Mysql {
+    server: &'static MariaDbServer,
+    database: String,
+}
+
+impl Backend for Mysql {
+    async fn open(&self, client: ClientId) -> Arc<dyn Node> {
+        let url = self.server.url_of("admin", &self.database);
+        let mut options = MysqlOptions::default();
+        let mut settings = Settings::default();
+        // However slow the machine is.
+        options.clock_ahead = Duration::from_secs(5);
+        settings.node_limit = Duration::from_secs(5);
+        let builder = Locker::builder().nodes([url.as_str()]).mysql(options.clone());
+        builder.admin().init(true).await.expect("a server that is up");
+        by_url_with(&url, client, &options.into(), &settings).await
+    }
+
+    async fn gone(&self, client: ClientId) {
+        let client = u64::from_str_radix(&client.to_string(), 16).expect("digits");
+        let ask = format!(
+            "USE {}; SELECT IS_USED_LOCK(CONCAT('quorlock:', {client}, ':', LEFT(SHA1(DATABASE()), 16)))",
+            self.database
+        );
+        eventually("nobody listens", async || self.server.sql(&ask) == "NULL\n").await;
+    }
+
+    fn kept(&self) -> usize {
+        let Self { server, database } = self;
+        let count = format!(
+            "USE {database};
+             SELECT (SELECT COUNT(*) FROM quorlock_lock WHERE token <> '' OR note IS NOT NULL)
+                + (SELECT COUNT(*) FROM quorlock_ticket) + (SELECT COUNT(*) FROM quorlock_participant)"
+        );
+        server.sql(&count).trim().parse().expect("a count")
+    }
+}
+
+fn mysql() -> Mysql {
+    let server = MariaDbServer::shared();
+    Mysql { server, database: server.fresh_database() }
+}
+
 /// A schema of its own, in a database that others use as well.
 struct Postgres {
     server: &'static PostgresServer,
@@ -361,6 +406,7 @@ fn sqlite() -> File {
 conformance!(etcd, super::etcd());
 conformance!(etcd_mutex, super::etcd_mutex());
 conformance!(memory, super::memory());
+conformance!(mysql, super::mysql());
 conformance!(postgres, super::postgres());
 conformance!(redis, super::redis(Dialect::Strict));
 conformance!(redis_redlock, super::redis(Dialect::Redlock));

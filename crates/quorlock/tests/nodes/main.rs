@@ -2,6 +2,7 @@
 
 #[cfg(all(
     feature = "etcd",
+    feature = "mysql",
     feature = "postgres",
     feature = "redis",
     feature = "sqlite",
@@ -13,6 +14,8 @@ mod curator;
 mod earlier_build;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
+mod mysql;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod peer;
 #[cfg(feature = "postgres")]

@@ -16,7 +16,7 @@
 )]
 
 mod quorum;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod server;
 mod trial;
 
@@ -33,7 +33,7 @@ use crate::runtime::BoxFuture;
 use crate::settings::Settings;
 use quorlock_protocol::{Carries, Quorum};
 pub(crate) use quorum::diagnose_round_trips;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub(crate) use server::{diagnose_clock, diagnose_marker};
 pub(crate) use trial::Unnotified;
 
