@@ -157,11 +157,7 @@ impl Session {
     }
 
     /// Makes what holds for all that is sent over this connection, whatever was set for the server, and names it.
-    pub(super) async fn prepare(
-        &mut self,
-        name: &str,
-        greeting: &Greeting,
-    ) -> Result<(), Failure> {
+    pub(super) async fn prepare(&mut self, name: &str, greeting: &Greeting) -> Result<(), Failure> {
         let durable = u8::from(greeting.is_durable);
         // Bytes are bytes: nothing is converted on its way.
         let sql = format!(
