@@ -45,5 +45,8 @@ fn sql_is_printed_for_databases_alone() {
     let mut command = quorlock();
     let refused = outcome(command.args(["init", "--print-sql", "--node", "redis://127.0.0.1:1"]));
     assert_eq!(refused.code, Some(78), "{refused:?}");
-    assert!(refused.stderr.contains("no node is a PostgreSQL, MySQL or MariaDB database"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("no node is a PostgreSQL, MySQL or MariaDB database"),
+        "{refused:?}"
+    );
 }
