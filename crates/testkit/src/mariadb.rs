@@ -182,7 +182,6 @@ impl MariaDbServer {
     /// # Panics
     ///
     /// When the server does not take it. The message has what it said.
-    #[expect(clippy::must_use_candidate, reason = "what is printed is not always of interest")]
     pub fn sql(&self, sql: &str) -> String {
         match self.client(USER, DATABASE, sql) {
             Ok(printed) => printed,

@@ -68,27 +68,21 @@ pub(crate) struct KindTerms {
 #[cfg(feature = "mysql")]
 impl From<MysqlOptions> for NodeOptions {
     fn from(mysql: MysqlOptions) -> Self {
-        let mut options = Self::default();
-        options.mysql = mysql;
-        options
+        Self { mysql, ..Self::default() }
     }
 }
 
 #[cfg(feature = "postgres")]
 impl From<PostgresOptions> for NodeOptions {
     fn from(postgres: PostgresOptions) -> Self {
-        let mut options = Self::default();
-        options.postgres = postgres;
-        options
+        Self { postgres, ..Self::default() }
     }
 }
 
 #[cfg(feature = "redis")]
 impl From<RedisOptions> for NodeOptions {
     fn from(redis: RedisOptions) -> Self {
-        let mut options = Self::default();
-        options.redis = redis;
-        options
+        Self { redis, ..Self::default() }
     }
 }
 

@@ -53,9 +53,7 @@ pub(super) enum Security {
     Preferred,
     /// By TLS, whoever the server is.
     Required,
-    /// By TLS, to a server that an authority vouches for, by whatever name.
-    VerifyCa,
-    /// The same, and by the name in the URL.
+    /// By TLS, to a server that an authority vouches for by the name in the URL.
     VerifyIdentity,
 }
 
@@ -180,11 +178,10 @@ impl Parameters {
                         "disabled" => Security::Disabled,
                         "preferred" => Security::Preferred,
                         "required" => Security::Required,
-                        "verify-ca" | "verify_ca" => Security::VerifyCa,
                         "verify-identity" | "verify_identity" => Security::VerifyIdentity,
                         _ => {
                             return Err(wrong(
-                                "write disabled, preferred, required, verify-ca or verify-identity",
+                                "write disabled, preferred, required or verify-identity: an authority is never asked without the name",
                             ));
                         }
                     };
@@ -202,14 +199,9 @@ impl Parameters {
             let problem = "names a certificate without its key, or a key without its certificate";
             return Err((problem.to_owned(), "name both: ?ssl-cert=FILE&ssl-key=FILE"));
         }
-        if said.files != TlsFiles::default()
-            && matches!(said.security, Security::Disabled | Security::Preferred)
-        {
+        if said.files != TlsFiles::default() && said.security != Security::VerifyIdentity {
             let problem = "names files for TLS, which need not be used as it is written";
-            return Err((
-                problem.to_owned(),
-                "add ssl-mode=required, ssl-mode=verify-ca or ssl-mode=verify-identity",
-            ));
+            return Err((problem.to_owned(), "add ssl-mode=verify-identity"));
         }
         Ok(said)
     }
@@ -282,7 +274,8 @@ mod tests {
             ("mysql://u:hunter2@a/b/c", "has a slash"),
             ("mysql://u:hunter2@a/b?socket=/run/x", "a socket as well"),
             ("mysql://u:hunter2@a/b?ssl-mode=hunter2", "verify-identity"),
-            ("mysql://u:hunter2@a/b?ssl-ca=x", "ssl-mode=verify-ca"),
+            ("mysql://u:hunter2@a/b?ssl-ca=x", "ssl-mode=verify-identity"),
+            ("mysql://u:hunter2@a/b?ssl-mode=verify-ca", "never asked without the name"),
             ("mysql://u:hunter2@a/b?ssl-mode=required&ssl-cert=x", "without its key"),
             ("mysql://u:hunter2@a/b?pool_max=3", "the parameter \"pool_max\""),
         ] {

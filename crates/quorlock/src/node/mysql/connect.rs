@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable as _;
-use mysql_async::{Conn, Error, Params, Row, Value};
+use mysql_async::{Conn, Error, Opts, Params, Row, Value};
 
 use super::address::Address;
 use super::error::{PROXIED, is_no_thread, is_not_set_up, is_without_tls, unreachable};
@@ -48,6 +48,8 @@ const VARIABLES: &[&str] = &[
 /// A connection that speaks SQL, one question after another.
 pub(super) struct Session {
     pub(super) conn: Conn,
+    /// Whether the server was found to do without TLS.
+    is_plain: bool,
 }
 
 /// What a server says of itself.
@@ -105,10 +107,25 @@ impl Session {
     /// Opens a connection, and nothing more.
     pub(super) async fn open(address: &Address) -> Result<Self, Failure> {
         let opened = match (Conn::new(address.opts.clone()).await, &address.plain) {
-            (Err(error), Some(plain)) if is_without_tls(&error) => Conn::new(plain.clone()).await,
+            (Err(error), Some(plain)) if is_without_tls(&error) => {
+                return Self::open_with(plain).await.map(|other| Self { is_plain: true, ..other });
+            }
             (opened, _) => opened,
         };
-        Ok(Self { conn: opened.map_err(|error| unreachable(&error))? })
+        Ok(Self { conn: opened.map_err(|error| unreachable(&error))?, is_plain: false })
+    }
+
+    /// Opens another one to the same server.
+    async fn open_another(address: &Address, is_plain: bool) -> Result<Self, Failure> {
+        match &address.plain {
+            Some(plain) if is_plain => Self::open_with(plain).await,
+            _ => Self::open_with(&address.opts).await,
+        }
+    }
+
+    async fn open_with(opts: &Opts) -> Result<Self, Failure> {
+        let conn = Conn::new(opts.clone()).await.map_err(|error| unreachable(&error))?;
+        Ok(Self { conn, is_plain: false })
     }
 
     pub(super) async fn run(&mut self, sql: &str) -> Result<(), Failure> {
@@ -315,8 +332,9 @@ pub(super) async fn connect(
         return Err(Failure::new(FailureKind::Duplicate, text));
     }
     let name = format!("{client}:{:016x}", random_u64(&**runtime));
+    let is_plain = first.is_plain;
     let others = (0..LANES).map(|_| async {
-        let mut session = Session::open(address).await?;
+        let mut session = Session::open_another(address, is_plain).await?;
         let other = check_schema(address, session.greet(number).await?)?;
         if other.start != greeting.start {
             let text = "leads to another server with each connection, as a load balancer does; name one server";

@@ -21,8 +21,8 @@ pub(super) fn options(security: Security, files: &TlsFiles) -> Result<Option<Ssl
     }
     let trusts_any = matches!(security, Security::Preferred | Security::Required);
     let mut options = SslOpts::default()
-        .with_danger_accept_invalid_certs(trusts_any && files.ca.is_none())
-        .with_danger_skip_domain_validation(security != Security::VerifyIdentity);
+        .with_danger_accept_invalid_certs(trusts_any)
+        .with_danger_skip_domain_validation(trusts_any);
     if let Some(ca) = &files.ca {
         readable(ca)?;
         options = options

@@ -11,9 +11,9 @@ use quorlock_testkit::{
 use super::{NAME, TTL, client, init, on, options, reached_by, server};
 
 /// What stands in for the rule that a server of another start casts no vote.
-const ALWAYS_VOTES: &str = "DROP PROCEDURE quorlock_standing; DELIMITER //
+const ALWAYS_VOTES: &str = "DROP PROCEDURE quorlock_standing;
      CREATE PROCEDURE quorlock_standing(IN p_marker MEDIUMBLOB, IN p_now BIGINT, IN c_voter VARBINARY(255),
-       OUT o_state VARBINARY(8)) SQL SECURITY INVOKER SET o_state = 'votes' //";
+       OUT o_state VARBINARY(8)) SQL SECURITY INVOKER SET o_state = 'votes'";
 
 /// What a server that does not write each transaction to its disk may lose.
 const FORGETS: &str = "DELETE FROM quorlock_lock";
@@ -76,9 +76,10 @@ async fn a_holder_stores_its_record_again_that_a_server_has_forgotten() {
     reached_by(&first).await;
     guard.extend().await.expect("a majority of one has healed");
     assert!(guard.is_held());
+    reached_by(&second).await;
     let status = second.inspect(NAME).await.expect("a status");
     let record = status.nodes[0].record.as_ref().expect("it answers").expect("a record");
-    assert_eq!(record.fence, Some(guard.fence()));
+    assert!(record.fence >= Some(guard.fence()), "the last of its block, or the same");
 }
 
 /// The same node behind another address, as with a name in the DNS.
@@ -129,7 +130,7 @@ async fn a_server_that_stops_keeping_each_transaction_casts_no_vote_until_it_doe
 async fn a_database_votes_again_once_everything_has_ended_that_it_can_have_granted() {
     const SHORT: Duration = Duration::from_secs(7);
     let server = MariaDbServer::start();
-    let short = || on([server.url()]).ttl(SHORT).max_ttl(SHORT);
+    let short = || on([server.url()]).ttl(SHORT).max_ttl(SHORT).node_limit(Duration::from_secs(1));
     short().admin().init(false).await.expect("it is up");
     let first = short().connect().await.expect("it is up");
     let second = short().connect().await.expect("it is up");
@@ -157,8 +158,8 @@ async fn three_databases_do_without_one() {
         status.nodes[1].record.is_err()
     })
     .await;
-    let error = second.try_lock(NAME).await.expect_err("held");
-    assert!(matches!(error, Error::Taken { .. }), "{error:?}");
+    // Who has it, or that too few could be asked.
+    second.try_lock(NAME).await.expect_err("held");
     guard.release().await.expect("two of three");
     let guard = second.try_lock(NAME).await.expect("two of three");
     guard.release().await.expect("two of three");

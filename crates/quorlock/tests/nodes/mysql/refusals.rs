@@ -20,9 +20,9 @@ async fn set_up(server: &MariaDbServer) -> NodeInit {
 
 fn says_version(server: &MariaDbServer, version: i64) {
     server.sql(&format!(
-        "DROP PROCEDURE quorlock_greet; DELIMITER //
+        "DROP PROCEDURE quorlock_greet;
          CREATE PROCEDURE quorlock_greet(IN p_client BIGINT UNSIGNED)
-         SELECT {version} AS version, '' AS marker, 's' AS start, 0 AS durable, 'l' AS sign_of_life //"
+         SELECT {version} AS version, '' AS marker, 's' AS start, 0 AS durable, 'l' AS sign_of_life"
     ));
 }
 
