@@ -7,7 +7,7 @@
 //!                   │
 //!           quorlock-protocol          the rules: who won, until when
 //!                   │
-//!                 node                 one authority each: Redis, Valkey, etcd, SQLite, memory
+//!                 node                 one authority each: Redis, Valkey, etcd, ZooKeeper, SQLite, memory
 //! ```
 //!
 //! # What it promises, and what no lock can

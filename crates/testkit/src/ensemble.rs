@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use tempfile::TempDir;
 
+use crate::clock::ControlPage;
 use crate::server::{self, ReservedPort};
 use crate::{POLL_EVERY, spawner};
 
@@ -46,6 +47,8 @@ pub(crate) struct Member {
     child: Mutex<Child>,
     program: OsString,
     args: Vec<OsString>,
+    /// Its own, if it has one.
+    clock: Option<ControlPage>,
     home: Home,
 }
 
@@ -79,8 +82,25 @@ impl Home {
 
 impl Member {
     pub(crate) fn launch(program: OsString, args: Vec<OsString>, home: Home) -> Self {
-        let child = Mutex::new(spawn(&program, &args, &home));
-        Self { child, program, args, home }
+        Self::launch_by(None, program, args, home)
+    }
+
+    /// The same with a clock of its own.
+    pub(crate) fn launch_by(
+        clock: Option<ControlPage>,
+        program: OsString,
+        args: Vec<OsString>,
+        home: Home,
+    ) -> Self {
+        let child = Mutex::new(spawn(&program, &args, clock.as_ref(), &home));
+        Self { child, program, args, clock, home }
+    }
+
+    /// Moves its clock at once, forward or back.
+    pub(crate) fn jump_ms(&self, by_ms: i64) {
+        let clock = self.clock.as_ref().expect("a member with a clock of its own");
+        assert_eq!(clock.pid(), self.pid(), "the member does not go by its own clock");
+        clock.jump(by_ms.checked_mul(1_000_000).expect("a jump of fewer than 292 years"));
     }
 
     /// Where clients find it.
@@ -113,7 +133,7 @@ impl Member {
     pub(crate) fn relaunch(&self) {
         let mut child = self.child();
         server::kill(&mut child);
-        *child = spawn(&self.program, &self.args, &self.home);
+        *child = spawn(&self.program, &self.args, self.clock.as_ref(), &self.home);
     }
 
     /// Whether the process is there and does not stand still.
@@ -151,9 +171,10 @@ impl Drop for Member {
     }
 }
 
-fn spawn(program: &OsString, args: &[OsString], home: &Home) -> Child {
+fn spawn(program: &OsString, args: &[OsString], clock: Option<&ControlPage>, home: &Home) -> Child {
+    let variables = clock.map_or(&[][..], ControlPage::environment);
     let log = File::options().create(true).append(true).open(home.log());
-    log.and_then(|log| spawner::spawn(program, args, &[], &log))
+    log.and_then(|log| spawner::spawn(program, args, variables, &log))
         .unwrap_or_else(|error| panic!("the member cannot be started with setpriv: {error}"))
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::clock::{ControlPage, Moves};
 use crate::ensemble::{self, Home, Member, Shared};
 use crate::skipping;
 
@@ -65,6 +66,21 @@ impl ZooKeeperEnsemble {
     /// When a member does not come up. The message has the end of its log.
     #[must_use]
     pub fn start_with(members: usize, extra: &[(&str, &str)]) -> Self {
+        Self::start_as(members, extra, false)
+    }
+
+    /// As [`start`](Self::start), with a wall clock of its own for each member, which
+    /// [`jump_ms`](Self::jump_ms) sets. The clocks that count what has passed stay true.
+    ///
+    /// # Panics
+    ///
+    /// When a member does not come up. The message has the end of its log.
+    #[must_use]
+    pub fn start_with_clocks(members: usize) -> Self {
+        Self::start_as(members, &[], true)
+    }
+
+    fn start_as(members: usize, extra: &[(&str, &str)], own_clocks: bool) -> Self {
         let java = skipping::program("java").into_os_string();
         let class_path = skipping::zookeeper();
         let homes: Vec<_> = (0..members).map(|_| Home::new("zookeeper", 3)).collect();
@@ -74,7 +90,8 @@ impl ZooKeeperEnsemble {
             // One alone is not told of itself: it would look for others to elect it.
             let peers = if members == 1 { "" } else { &peers };
             let settings = write_settings(index, &home, peers, extra);
-            Member::launch(java.clone(), arguments(&class_path, &settings), home)
+            let clock = own_clocks.then(|| ControlPage::new(home.dir(), Moves::Wall));
+            Member::launch_by(clock, java.clone(), arguments(&class_path, &settings), home)
         };
         let ensemble = Self { members: homes.into_iter().enumerate().map(launch).collect() };
         ensemble.wait_until_healthy();
@@ -174,6 +191,15 @@ impl ZooKeeperEnsemble {
         let stored = self.members[member].home_dir().join("data").join("version-2");
         fs::remove_dir_all(stored).expect("what it had stored");
         self.restart(member);
+    }
+
+    /// Moves the clock of a member by so many milliseconds at once: forward, or back if negative.
+    ///
+    /// # Panics
+    ///
+    /// When it has none of its own.
+    pub fn jump_ms(&self, member: usize, by_ms: i64) {
+        self.members[member].jump_ms(by_ms);
     }
 
     fn wait_until_healthy(&self) {

@@ -17,7 +17,11 @@ pub(in crate::node) const KEEP_TIME: &str =
     "let a daemon such as chrony keep the clocks of all machines";
 
 /// What such a clock takes off the end of each lease.
-pub(in crate::node) fn margin(behind: Duration, ahead: Duration, apart: Duration) -> Duration {
+pub(in crate::node) const fn margin(
+    behind: Duration,
+    ahead: Duration,
+    apart: Duration,
+) -> Duration {
     behind.saturating_add(ahead).saturating_add(apart.saturating_mul(2))
 }
 

@@ -23,12 +23,12 @@ pub(super) const KINDS: &[Kind] = &[
     super::etcd::KIND,
     #[cfg(feature = "etcd")]
     super::etcd::mutex::KIND,
-    #[cfg(feature = "sqlite")]
-    super::sqlite::KIND,
     #[cfg(feature = "zookeeper")]
     super::zookeeper::KIND,
     #[cfg(feature = "zookeeper")]
     super::zookeeper::curator::KIND,
+    #[cfg(feature = "sqlite")]
+    super::sqlite::KIND,
 ];
 
 /// What can be set for the nodes of one kind alone, for each kind that has something of the sort.

@@ -12,3 +12,5 @@ mod peer;
 mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;

@@ -151,7 +151,7 @@ impl<S: Store> Serve for Serving<S> {
                 }
                 Ok(Written::Apart(now, failure)) => {
                     let rests_on_time = match answer {
-                        Answer::Granted { .. } => change.holds != HoldChange::Keep,
+                        Answer::Granted { .. } => !matches!(request.verb, Verb::Confirm { .. }),
                         Answer::Queued(_) => true,
                         _ => false,
                     };

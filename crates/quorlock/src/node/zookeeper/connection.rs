@@ -109,7 +109,8 @@ impl Connection {
         let (pipe, session_ms, id) = match timeout(limit, greeting).await {
             Ok(greeted) => greeted?,
             Err(_) => {
-                let text = format!("it begins no session within {limit:?}");
+                let text =
+                    format!("it begins no session within {limit:?}; is it a ZooKeeper server?");
                 return Err(Failure::new(FailureKind::Unreachable, text));
             }
         };

@@ -7,10 +7,14 @@ use tokio::sync::mpsc::unbounded_channel;
 use super::USUAL_LIMIT;
 use super::address::Address;
 use super::client::Client;
-use super::store::ZooKeeperStore;
+use super::keys::bucket_of;
+use super::store::{Version, ZooKeeperStore};
+use super::trouble::Trouble;
+use super::wire::{Code, Request};
 use crate::Error;
 use crate::admin::forget::Kept;
 use crate::name::Name;
+use crate::node::cas::{Change, Found, HoldChange, Written};
 use crate::node::{Failure, NodeContext};
 use crate::runtime::BoxFuture;
 
@@ -40,4 +44,53 @@ pub(super) async fn forget_all(store: &ZooKeeperStore, names: &[Name]) -> Result
     }
     connection.close().await;
     Ok(kept)
+}
+
+impl ZooKeeperStore {
+    /// Deletes a lock that nobody holds or waits for. Returns whether nothing is left of it.
+    pub(super) async fn forget(&self, name: &Name) -> Result<bool, Failure> {
+        loop {
+            let found = self.read_now(name).await?;
+            let Some(found) = self.judged(name, found).await? else { continue };
+            if !found.holds.is_empty() || found.state.is_waited_for() {
+                return Ok(false);
+            }
+            if self.delete(name, &found).await? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The same, with the holds that are known to be over left out: that takes a write. `None` if another client was
+    /// faster.
+    pub(super) async fn judged(&self, name: &Name, found: Found) -> Result<Option<Found>, Failure> {
+        let now = self.runtime.now();
+        if !found.may_be_over(now) {
+            return Ok(Some(found));
+        }
+        let state = found.state.clone();
+        let touch = Change { state, holds: HoldChange::Keep, only_if_held: false, message: None };
+        Ok(match self.write_now(name, &found, &touch).await? {
+            Written::Done(now) | Written::Apart(now, _) => Some(now),
+            Written::Conflict(_) | Written::Gone => None,
+        })
+    }
+
+    /// Deletes a lock if this is what is there. Returns whether nothing is left of it.
+    pub(super) async fn delete(&self, name: &Name, found: &Found) -> Result<bool, Failure> {
+        let version = Version::unpack(found.version);
+        let Some(own) = version.own else { return Ok(true) };
+        let (keys, bucket) = (&self.client.keys, bucket_of(name));
+        let parts = [
+            Request::set_data(&keys.bucket(bucket), &[], version.epoch),
+            Request::delete_version(&keys.lock(name), own),
+        ];
+        let connection = self.client.connection().await?;
+        let done = connection.multi(&parts).await.map_err(|trouble| self.failure(trouble))?;
+        match done.iter().find_map(|part| part.err().filter(|code| *code != Code::OTHER_PART)) {
+            None => Ok(true),
+            Some(Code::OTHER_VERSION | Code::NO_NODE) => Ok(false),
+            Some(code) => Err(self.failure(Trouble::Code(code))),
+        }
+    }
 }

@@ -134,6 +134,8 @@ mod tests {
         .map(<[u8]>::to_vec)
         .to_vec();
         names.extend((0..=u8::MAX).flat_map(|byte| [vec![byte], vec![b'a', byte]]));
+        names.sort_unstable();
+        names.dedup();
         let mut paths = HashSet::new();
         for bytes in names {
             let name = Name::new(&bytes).unwrap();

@@ -34,8 +34,10 @@
 //!
 //! Files: `address` reads the URL, `client` has the members and a session with one of them, `connection` is such a
 //! session, `wire` its messages, `acl` who may do what, `trouble` what errors mean, `keys` says what lies where, `record`
-//! what a lock's node says, `store` reads and writes locks, `grants` are the messages, `sweep` deletes what nobody has
-//! used for a day, `examine` reports what the ensemble is, `forget` clears names away. `curator` is a kind of its own on the same ensembles.
+//! what a lock's node says, `store` reads and writes locks, `list` names them, `life` says that a
+//! client is there, `grants` are the messages, `sweep` deletes what nobody has
+//! used for a day, `examine` reports what the ensemble is, `forget` clears names away. `curator` is a
+//! kind of its own on the same ensembles.
 
 mod acl;
 mod address;
@@ -46,7 +48,9 @@ mod examine;
 mod forget;
 mod grants;
 mod keys;
-mod record;
+mod life;
+mod list;
+pub(super) mod record;
 mod store;
 mod sweep;
 mod trouble;
@@ -59,14 +63,14 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
 
 use super::cas::{CasNode, Readiness, Window};
-use super::clock_window::{self, CLIENTS_APART, CLOCK_AHEAD, CLOCK_BEHIND};
+use super::clock_window::{self, CLIENTS_APART, CLOCK_AHEAD, CLOCK_BEHIND, apart};
 use super::kinds::{Kind, KindTerms};
-use super::{Capabilities, FailureKind, Login, NodeContext};
+use super::{Capabilities, Failure, FailureKind, Login, NodeContext};
 use crate::Error;
 use crate::admin::init::Look;
 use address::Address;
 use client::Client;
-use quorlock_protocol::Drift;
+use quorlock_protocol::{Drift, Untimely};
 use store::ZooKeeperStore;
 use wire::Event;
 
@@ -98,7 +102,10 @@ pub(super) const KIND: Kind = Kind {
 };
 
 /// How far the leader's clock may be from ours. All clients have to agree on it, so that it cannot be set.
-const WINDOW: Window = Window { behind: CLOCK_BEHIND, ahead: CLOCK_AHEAD };
+pub(super) const WINDOW: Window = Window { behind: CLOCK_BEHIND, ahead: CLOCK_AHEAD };
+/// What the window takes off the end of each lease.
+pub(super) const MARGIN: Duration =
+    clock_window::margin(WINDOW.behind, WINDOW.ahead, CLIENTS_APART);
 /// A call may take so long: longer than an election of a small ensemble usually does.
 const USUAL_LIMIT: Duration = Duration::from_secs(2);
 /// One member may take this part of it, so that there is time to ask others.
@@ -117,11 +124,24 @@ fn label(index: usize, url: &str) -> Result<String, Error> {
 fn capabilities() -> Capabilities {
     Capabilities::new()
         .drift(Drift { base: Duration::from_millis(2), per_mille: 10 })
-        .margin(clock_window::margin(WINDOW.behind, WINDOW.ahead, CLIENTS_APART))
+        .margin(MARGIN)
         .by_wall_clock()
         .usual_limit(USUAL_LIMIT)
         .stands_alone()
         .queues()
+}
+
+/// Why nothing is to be believed that rests on the time of a write, if the leader's clock was outside of the window. The
+/// write was sent and its answer received at these times of day.
+pub(super) fn clocks_apart(leader_us: u64, sent_us: u64, received_us: u64) -> Option<Failure> {
+    let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    if leader_us < sent_us.saturating_sub(micros(WINDOW.behind)) {
+        apart(Untimely::Behind(Duration::from_micros(sent_us - leader_us)))
+    } else if leader_us > received_us.saturating_add(micros(WINDOW.ahead)) {
+        apart(Untimely::Ahead(Duration::from_micros(leader_us - received_us)))
+    } else {
+        None
+    }
 }
 
 /// The ensemble behind a URL, which is connected to in the background.

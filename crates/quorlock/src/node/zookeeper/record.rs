@@ -24,7 +24,7 @@ const HOLD: &str = "hold ";
 
 /// How long one of those who hold a lock holds it, as it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Term {
+pub(in crate::node) struct Term {
     who: Option<ParticipantId>,
     /// From when it is written, in microseconds. Zero if that does not count.
     ttl_us: u64,
@@ -34,20 +34,20 @@ pub(super) struct Term {
 
 impl Term {
     /// When it ends, if it was written then.
-    pub(super) fn end_us(&self, written_us: u64) -> u64 {
+    pub(in crate::node) fn end_us(&self, written_us: u64) -> u64 {
         let counted = if self.ttl_us == 0 { 0 } else { written_us.saturating_add(self.ttl_us) };
         counted.max(self.floor_us)
     }
 
     /// The same as a hold that ends then by this client's clock.
-    pub(super) fn hold(&self, written_us: u64, until: impl Fn(u64) -> Moment) -> Hold {
+    pub(in crate::node) fn hold(&self, written_us: u64, until: impl Fn(u64) -> Moment) -> Hold {
         let end_us = self.end_us(written_us);
         Hold { who: self.who, kind: 0, until: until(end_us), end_us }
     }
 }
 
 /// What a change makes of those who hold a lock.
-pub(super) fn terms(holds: &[Hold], change: HoldChange) -> Vec<Term> {
+pub(in crate::node) fn terms(holds: &[Hold], change: HoldChange) -> Vec<Term> {
     let kept = |hold: &Hold| Term { who: hold.who, ttl_us: 0, floor_us: hold.end_us };
     match change {
         HoldChange::Keep => holds.iter().map(kept).collect(),
@@ -73,7 +73,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-pub(super) fn encode(state: &State, terms: &[Term]) -> Vec<u8> {
+pub(in crate::node) fn encode(state: &State, terms: &[Term]) -> Vec<u8> {
     let mut data = state.encode_timed();
     let mut lines = String::new();
     for Term { who, ttl_us, floor_us } in terms {
@@ -86,7 +86,7 @@ pub(super) fn encode(state: &State, terms: &[Term]) -> Vec<u8> {
 }
 
 /// Reads what was written then; `None` if it is something else.
-pub(super) fn decode(data: &[u8], written_us: u64) -> Option<(State, Vec<Term>)> {
+pub(in crate::node) fn decode(data: &[u8], written_us: u64) -> Option<(State, Vec<Term>)> {
     let text = std::str::from_utf8(data).ok()?;
     let (holds, state): (Vec<&str>, Vec<&str>) =
         text.lines().partition(|line| line.starts_with(HOLD));

@@ -11,27 +11,23 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
-use super::WINDOW;
 use super::client::Client;
 use super::connection::Connection;
 use super::grants;
-use super::keys::{BUCKETS, bucket_of, parse_name};
+use super::keys::{BUCKETS, bucket_of};
+use super::life::Life;
 use super::record::{self, Term, terms};
 use super::trouble::Trouble;
 use super::wire::{Code, CreateMode, Request, Stat};
+use super::{WINDOW, clocks_apart};
 use crate::locked::locked;
 use crate::name::Name;
-use crate::node::cas::{Change, Found, HoldChange, Store, Window, Written};
-use crate::node::clock_window::apart;
+use crate::node::cas::{Change, Found, Store, Window, Written};
 use crate::node::{ClientId, Failure, FailureKind, Inbox, Listed};
-use crate::runtime::{Moment, Runtime, random_u64, wall_us};
-use quorlock_protocol::{Untimely, ticket_kept};
+use crate::runtime::{Runtime, random_u64, wall_us};
 
-/// So many locks are read at once for a list, and as many buckets.
-const READ_AT_ONCE: usize = 256;
-const BUCKETS_AT_ONCE: usize = 32;
 /// What a lock may take: a server refuses messages of 1 MiB.
 const LARGEST: usize = 900 << 10;
 /// A node whose data has a higher version is deleted and created with the next write, before its versions wrap.
@@ -48,21 +44,12 @@ pub(super) struct ZooKeeperStore {
     /// How far the leader's clock was ahead of ours at the last write, in microseconds. For what is shown, and for
     /// when to look whether a hold is over.
     offset_us: AtomicI64,
-    life: Arc<Mutex<Life>>,
+    pub(super) life: Arc<Mutex<Life>>,
     pub(super) inbox: Mutex<Option<(usize, Weak<dyn Inbox>)>>,
     /// Whether grant messages arrive.
     pub(super) is_listening: watch::Sender<bool>,
     /// Whether the client wants nothing more.
     pub(super) is_closed: watch::Sender<bool>,
-}
-
-/// What others know of this client.
-#[derive(Debug, Default)]
-struct Life {
-    /// On which session it was said that it is there.
-    said_on: Weak<Connection>,
-    /// It waits for a lock until then, or has given up.
-    waits_until: Option<Moment>,
 }
 
 /// A version of a lock: that of its bucket, and that of its own, if there is such a node.
@@ -136,7 +123,7 @@ impl ZooKeeperStore {
         Ok(self.found(version, state, &terms, written_us))
     }
 
-    fn found(
+    pub(super) fn found(
         &self,
         version: i64,
         state: crate::node::cas::State,
@@ -155,22 +142,13 @@ impl ZooKeeperStore {
 
     /// What a write has shown of the leader's clock. A failure if that is not near ours.
     fn compare_clocks(&self, leader_us: u64, sent_us: u64, received_us: u64) -> Option<Failure> {
-        let Window { behind, ahead } = WINDOW;
-        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let off = if leader_us < sent_us.saturating_sub(micros(behind)) {
-            Some(Untimely::Behind(Duration::from_micros(sent_us - leader_us)))
-        } else if leader_us > received_us.saturating_add(micros(ahead)) {
-            Some(Untimely::Ahead(Duration::from_micros(leader_us - received_us)))
-        } else {
-            None
-        };
-        let middle_us = sent_us.midpoint(received_us);
-        let ahead_us = i64::try_from(leader_us).unwrap_or(i64::MAX)
-            - i64::try_from(middle_us).unwrap_or(i64::MAX);
+        let apart = clocks_apart(leader_us, sent_us, received_us);
+        let micros = |us: u64| i64::try_from(us).unwrap_or(i64::MAX);
+        let ahead_us = micros(leader_us) - micros(sent_us.midpoint(received_us));
         // A clock that is far off may be set right at any moment.
-        let offset_us = if off.is_none() { ahead_us } else { 0 };
+        let offset_us = if apart.is_none() { ahead_us } else { 0 };
         self.offset_us.store(offset_us, Ordering::Relaxed);
-        off.and_then(apart)
+        apart
     }
 
     async fn try_write(
@@ -237,8 +215,7 @@ impl ZooKeeperStore {
             version.epoch = locked(&self.epochs)[bucket].unwrap_or(0);
         }
         let (path, bucket) = (keys.lock(name), keys.bucket(bucket));
-        let create =
-            |path: &str, data: &[u8], life| Request::create(path, data, self.client.acl(), life);
+        let create = |path: &str, mode| Request::create(path, &[], self.client.acl(), mode);
         let is_worn = version.own.is_some_and(|own| own >= WORN);
         let mut parts = vec![if is_worn {
             Request::set_data(&bucket, &[], version.epoch)
@@ -253,17 +230,22 @@ impl ZooKeeperStore {
         match version.own {
             Some(own) if is_worn => {
                 parts.push(Request::delete_version(&path, own));
-                parts.push(create(&path, data, CreateMode::Persistent));
+                parts.push(create(&path, CreateMode::Persistent));
+                parts.push(Request::set_data(&path, data, 0));
             }
             Some(own) => parts.push(Request::set_data(&path, data, own)),
-            None => parts.push(create(&path, data, CreateMode::Persistent)),
+            // Only what sets data is answered with when that was.
+            None => {
+                parts.push(create(&path, CreateMode::Persistent));
+                parts.push(Request::set_data(&path, data, 0));
+            }
         }
         let lock = parts.len() - 1;
         let mut message = None;
         if let Some(to) = &change.message {
             message = Some(parts.len());
             let path = grants::path(keys, to.client, &to.grant);
-            parts.push(create(&path, &[], CreateMode::Ephemeral));
+            parts.push(create(&path, CreateMode::Ephemeral));
         }
         let epoch_after = version.epoch.wrapping_add(i32::from(is_worn));
         Parts { parts, client, lock, message, epoch_after, is_new: version.own.is_none() }
@@ -299,141 +281,13 @@ impl ZooKeeperStore {
         Ok(Written::Conflict(self.read_on(connection, name, false).await?))
     }
 
-    /// Says that this client is there, unless that was said on this session. What is returned is sent already, and ends
-    /// when it is done.
-    fn say_alive(
-        &self,
-        connection: &Arc<Connection>,
-        ttl: Duration,
-    ) -> Option<oneshot::Receiver<Result<(), Trouble>>> {
-        let until = self.runtime.now().after(ticket_kept(ttl));
-        {
-            let mut life = locked(&self.life);
-            life.waits_until = Some(life.waits_until.map_or(until, |before| before.max(until)));
-            let is_said = life.said_on.upgrade().is_some_and(|on| Arc::ptr_eq(&on, connection));
-            if is_said {
-                return None;
-            }
-            life.said_on = Arc::downgrade(connection);
-        }
-        let announced = self.announce(connection);
-        let (life, (done, is_done)) = (Arc::clone(&self.life), oneshot::channel());
-        // Whoever needs it may give up before it is done.
-        self.runtime.spawn(Box::pin(async move {
-            let result = announced.await;
-            if result.is_err() {
-                locked(&life).said_on = Weak::new();
-            }
-            let _ = done.send(result);
-        }));
-        Some(is_done)
-    }
-
-    /// On a new session: says that this client is there if it waits for something.
-    pub(super) async fn say_alive_again(
-        &self,
-        connection: &Arc<Connection>,
-    ) -> Result<(), Trouble> {
-        let waits = locked(&self.life).waits_until.is_some_and(|until| until > self.runtime.now());
-        if !waits {
-            return Ok(());
-        }
-        self.announce(connection).await?;
-        locked(&self.life).said_on = Arc::downgrade(connection);
-        Ok(())
-    }
-
-    fn announce(
-        &self,
-        connection: &Arc<Connection>,
-    ) -> impl Future<Output = Result<(), Trouble>> + Send + use<> {
-        let (keys, acl) = (&self.client.keys, self.client.acl());
-        let alive = keys.alive(self.me);
-        let create = Request::create(&alive, &[], acl, CreateMode::Ephemeral);
-        let place = connection.send(Request::create(
-            &keys.client(self.me),
-            &[],
-            acl,
-            CreateMode::Container,
-        ));
-        let sign = connection.send(create.clone());
-        let connection = Arc::clone(connection);
-        async move {
-            match place.await {
-                Ok(_) | Err(Trouble::Code(Code::EXISTS)) => {}
-                Err(trouble) => return Err(trouble),
-            }
-            match sign.await {
-                Ok(_) => Ok(()),
-                // Of the session before, with which it would go.
-                Err(Trouble::Code(Code::EXISTS)) => {
-                    let parts = [Request::delete(&alive), create.clone()];
-                    let done = connection.multi(&parts).await?;
-                    if done.iter().all(Result::is_ok) {
-                        return Ok(());
-                    }
-                    // It went meanwhile.
-                    connection.send(create).await.map(drop)
-                }
-                Err(trouble) => Err(trouble),
-            }
-        }
-    }
-
-    /// Deletes a lock that nobody holds or waits for. Returns whether nothing is left of it.
-    pub(super) async fn forget(&self, name: &Name) -> Result<bool, Failure> {
-        loop {
-            let found = self.read_now(name).await?;
-            let Some(found) = self.judged(name, found).await? else { continue };
-            if !found.holds.is_empty() || found.state.is_waited_for() {
-                return Ok(false);
-            }
-            if self.delete(name, &found).await? {
-                return Ok(true);
-            }
-        }
-    }
-
-    /// The same, with the holds that are known to be over left out: that takes a write. `None` if another client was
-    /// faster.
-    pub(super) async fn judged(&self, name: &Name, found: Found) -> Result<Option<Found>, Failure> {
-        let now = self.runtime.now();
-        if !found.may_be_over(now) {
-            return Ok(Some(found));
-        }
-        let state = found.state.clone();
-        let touch = Change { state, holds: HoldChange::Keep, only_if_held: false, message: None };
-        Ok(match self.write_now(name, &found, &touch).await? {
-            Written::Done(now) | Written::Apart(now, _) => Some(now),
-            Written::Conflict(_) | Written::Gone => None,
-        })
-    }
-
-    /// Deletes a lock if this is what is there. Returns whether nothing is left of it.
-    pub(super) async fn delete(&self, name: &Name, found: &Found) -> Result<bool, Failure> {
-        let version = Version::unpack(found.version);
-        let Some(own) = version.own else { return Ok(true) };
-        let (keys, bucket) = (&self.client.keys, bucket_of(name));
-        let parts = [
-            Request::set_data(&keys.bucket(bucket), &[], version.epoch),
-            Request::delete_version(&keys.lock(name), own),
-        ];
-        let connection = self.client.connection().await?;
-        let done = connection.multi(&parts).await.map_err(|trouble| self.failure(trouble))?;
-        match done.iter().find_map(|part| part.err().filter(|code| *code != Code::OTHER_PART)) {
-            None => Ok(true),
-            Some(Code::OTHER_VERSION | Code::NO_NODE) => Ok(false),
-            Some(code) => Err(self.failure(Trouble::Code(code))),
-        }
-    }
-
-    async fn read_now(&self, name: &Name) -> Result<Found, Failure> {
+    pub(super) async fn read_now(&self, name: &Name) -> Result<Found, Failure> {
         let connection = self.client.connection().await?;
         let found = self.read_on(&connection, name, true).await;
         found.map_err(|trouble| self.failure(trouble))
     }
 
-    async fn write_now(
+    pub(super) async fn write_now(
         &self,
         name: &Name,
         found: &Found,
@@ -441,48 +295,6 @@ impl ZooKeeperStore {
     ) -> Result<Written, Failure> {
         let written = self.try_write(name, found, change).await;
         written.map_err(|trouble| self.failure(trouble))
-    }
-
-    /// Some of the locks of some buckets, from a position on, and where to go on.
-    async fn page(&self, from: &[u8]) -> Result<Listed, Trouble> {
-        let connection = self.client.connection().await?;
-        let (first, after) = parse_position(from);
-        let last = (first + BUCKETS_AT_ONCE).min(BUCKETS);
-        let keys = &self.client.keys;
-        drop(connection.send(Request::sync(&keys.locks())));
-        let lists: Vec<_> = (first..last)
-            .map(|bucket| (bucket, connection.children(&keys.bucket(bucket))))
-            .collect();
-        let mut children = Vec::new();
-        for (bucket, list) in lists {
-            let mut list = list.await?;
-            list.sort_unstable();
-            list.retain(|child| bucket > first || *child > after);
-            children.extend(list.into_iter().map(|child| (bucket, child)));
-        }
-        let is_all = children.len() <= READ_AT_ONCE;
-        children.truncate(READ_AT_ONCE);
-        let next = match children.last() {
-            Some((bucket, child)) if !is_all => Some(format!("{bucket} {child}").into_bytes()),
-            _ if last < BUCKETS => Some(format!("{last} ").into_bytes()),
-            _ => None,
-        };
-        let reads: Vec<_> = children
-            .iter()
-            .map(|(bucket, child)| connection.data(&format!("{}/{child}", keys.bucket(*bucket))))
-            .collect();
-        let mut names = Vec::new();
-        let now = self.runtime.now();
-        for ((_, child), read) in children.iter().zip(reads) {
-            let Some((data, stat)) = read.await? else { continue };
-            let written_us = written_us(&stat);
-            let Some((state, terms)) = record::decode(&data, written_us) else { continue };
-            let found = self.found(0, state, &terms, written_us);
-            if !found.as_it_seems(now).holds.is_empty() {
-                names.extend(parse_name(child));
-            }
-        }
-        Ok(Listed { names, next })
     }
 
     /// A random number below an end.
@@ -552,15 +364,8 @@ impl Store for Arc<ZooKeeperStore> {
 }
 
 /// When a node was written, by the clock of the leader, in microseconds.
-fn written_us(stat: &Stat) -> u64 {
+pub(super) fn written_us(stat: &Stat) -> u64 {
     u64::try_from(stat.written_ms).unwrap_or(0).saturating_mul(1_000)
-}
-
-/// From which bucket a list goes on, and behind which of its children.
-fn parse_position(from: &[u8]) -> (usize, String) {
-    let text = String::from_utf8_lossy(from);
-    let (bucket, child) = text.split_once(' ').unwrap_or(("0", ""));
-    (bucket.parse().unwrap_or(0).min(BUCKETS), child.to_owned())
 }
 
 #[cfg(test)]
@@ -579,13 +384,5 @@ mod tests {
             assert_eq!(Version::unpack(version.pack()), version);
             assert!(seen.insert(version.pack()));
         }
-    }
-
-    #[test]
-    fn a_list_goes_on_where_it_left_off() {
-        assert_eq!(parse_position(b""), (0, String::new()));
-        assert_eq!(parse_position(b"32 "), (32, String::new()));
-        assert_eq!(parse_position(b"255 a%20b"), (255, "a%20b".to_owned()));
-        assert_eq!(parse_position(b"x y"), (0, "y".to_owned()));
     }
 }

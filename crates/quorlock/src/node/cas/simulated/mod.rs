@@ -1,22 +1,26 @@
-//! The core on a store that loses answers, runs requests late, stands still, and ends leases: seeds of it, in virtual
-//! time. What is checked: nobody believes to hold a lock that another believes to hold; fences grow; what was released
-//! never comes back; everybody gets a turn in the end.
+//! The core on stores that lose answers, run requests late and stand still: seeds of them, in virtual time. One ends
+//! leases (`leases`), the other notes when something was written, by a clock that jumps (`clock`). What is checked: nobody
+//! believes to hold a lock that another believes to hold; fences grow; what was released never comes back; everybody
+//! gets a turn in the end.
+
+#[cfg(feature = "zookeeper")]
+mod clock;
+mod leases;
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::{CasNode, Change, Found, Store, Window, Written};
+use super::{CasNode, Found, Store};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::{
-    Answer, Call, Capabilities, ClientId, Failure, FailureKind, Grant, Inbox, Listed, Node,
-    NodeContext, NodeOptions, Proposal, Request, Restore, Round, Secret, Ticket, TicketNumber,
-    Verb,
+    Answer, Call, Capabilities, ClientId, Failure, Grant, Node, NodeContext, NodeOptions, Proposal,
+    Request, Restore, Round, Secret, Ticket, TicketNumber, Verb,
 };
 use crate::runtime::{BoxFuture, Moment, Runtime, wall_us};
 use crate::settings::Settings;
@@ -26,8 +30,8 @@ const TTL: Duration = Duration::from_secs(5);
 const LIMIT: Duration = Duration::from_secs(1);
 const CLIENTS: usize = 4;
 const TURNS: usize = 6;
-/// A lease may have been asked for so long before it is used.
-const SLACK: Duration = Duration::from_secs(2);
+/// Which of the clients may have a clock that is far off.
+const WRONG_CLIENT: u64 = 3;
 
 /// A mistake of the store that the checks have to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +43,18 @@ enum Planted {
     LeaseKeptAlive,
     /// A member answers reads that has not heard of the latest writes, and what it says is written upon.
     VersionsIgnored,
+    /// A hold is over once a reader thinks so, by what the clock of the store says to it.
+    EndJudgedByRead,
+    /// A hold is over once a reader thinks so, by its own clock.
+    EndJudgedLocally,
+    /// A holder does not look at the time of its write.
+    HolderDoesNotLook,
+    /// A member is believed that has not heard of the latest writes.
+    FollowerTrusted,
+    /// An extension has a hold count from the time of that write alone, and not to where it lasted before.
+    EndNotCarried,
+    /// The time of a write shows that a hold is over, however far the clock is from ours.
+    AheadNotLookedAt,
 }
 
 /// Chance that a seed gives again.
@@ -108,11 +124,21 @@ struct World {
     inboxes: Mutex<HashMap<ClientId, mpsc::UnboundedSender<Grant>>>,
     /// No faults any more.
     is_calm: Mutex<bool>,
+    /// The clock of one client is far off.
+    has_wrong_client: bool,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     found: HashMap<Name, Found>,
+    /// What a store with a clock has, with what it had before.
+    #[cfg(feature = "zookeeper")]
+    written: HashMap<Name, Vec<clock::Version>>,
+    /// So far is its clock ahead, in microseconds, and the latest that it has ever said.
+    #[cfg(feature = "zookeeper")]
+    ahead_us: i64,
+    #[cfg(feature = "zookeeper")]
+    latest_us: u64,
     revision: i64,
     /// When nobody can write, until then.
     still_until: Option<Instant>,
@@ -133,6 +159,7 @@ impl World {
             kept: Mutex::default(),
             inboxes: Mutex::default(),
             is_calm: Mutex::default(),
+            has_wrong_client: seed % 4 == 3,
         })
     }
 
@@ -142,70 +169,6 @@ impl World {
 
     fn break_promise(&self, what: &str) {
         locked(&self.kept).broken.push(format!("{:?}: {what}", self.start.elapsed()));
-    }
-
-    /// What is there at present: holds whose leases have ended are gone.
-    fn found(&self, name: &Name) -> Found {
-        let now = self.now();
-        let mut kept = locked(&self.kept);
-        let found = kept.found.entry(name.clone()).or_default();
-        found.holds.retain(|hold| hold.until > now);
-        found.clone()
-    }
-
-    /// Runs a write. `ends` is when the lease ends that it names.
-    fn run(
-        &self,
-        name: &Name,
-        version: i64,
-        change: &Change,
-        ends: Moment,
-        is_late: bool,
-    ) -> Written {
-        let there = self.found(name);
-        let compares = match self.planted {
-            Planted::UncomparedLateWrite => !is_late,
-            Planted::VersionsIgnored => false,
-            Planted::Nothing | Planted::LeaseKeptAlive => true,
-        };
-        if compares && there.version != version
-            || change.only_if_held && there.holds.is_empty()
-            || ends <= self.now()
-        {
-            return Written::Conflict(there);
-        }
-        if let Some(message) = &change.message {
-            let inboxes = locked(&self.inboxes);
-            let Some(inbox) = inboxes.get(&message.client).filter(|inbox| !inbox.is_closed())
-            else {
-                return Written::Gone;
-            };
-            // One in eight is lost.
-            if self.is_calm() || self.chance.below(8) > 0 {
-                let _ = inbox.send(message.grant);
-            }
-        }
-        let before = there.holds.clone();
-        let mut holds = change.holds.apply(&there.holds, 0, self.now());
-        for hold in &mut holds {
-            let was = before.iter().any(|old| (old.who, old.until) == (hold.who, hold.until));
-            if !was {
-                hold.until = ends;
-            }
-        }
-        let mut kept = locked(&self.kept);
-        kept.revision += 1;
-        let found = Found { version: kept.revision, state: change.state.clone(), holds };
-        if let Some(token) = found.state.holder()
-            && !found.holds.is_empty()
-            && kept.released.contains(&token)
-        {
-            let text =
-                format!("{:?}: {name} is held again by a token that has released it", self.now());
-            kept.broken.push(text);
-        }
-        kept.found.insert(name.clone(), found.clone());
-        Written::Done(found)
     }
 
     fn is_calm(&self) -> bool {
@@ -244,93 +207,6 @@ impl World {
             kept.believers.remove(name);
         }
     }
-}
-
-/// The cluster, as one client reaches it.
-struct SimStore {
-    world: Arc<World>,
-    runtime: Arc<dyn Runtime>,
-}
-
-impl SimStore {
-    async fn trip(&self) -> Result<(), Failure> {
-        tokio::time::sleep(Duration::from_micros(200 + self.world.chance.below(2_000))).await;
-        let until = locked(&self.world.kept).still_until.filter(|until| *until > Instant::now());
-        match until {
-            None => Ok(()),
-            Some(until) if self.world.chance.below(2) == 0 => {
-                tokio::time::sleep_until(until).await;
-                Ok(())
-            }
-            Some(_) => Err(Failure::new(FailureKind::Unreachable, "no leader")),
-        }
-    }
-}
-
-impl Store for SimStore {
-    async fn read(&self, name: &Name) -> Result<Found, Failure> {
-        self.trip().await?;
-        let found = self.world.found(name);
-        self.trip().await?;
-        Ok(found)
-    }
-
-    async fn write(&self, name: &Name, found: &Found, change: &Change) -> Result<Written, Failure> {
-        use super::HoldChange::{Extend, Replace};
-        let ttl = match change.holds {
-            Extend { ttl, .. } | Replace { ttl, .. } => ttl,
-            _ => TTL,
-        };
-        let world = &self.world;
-        // Long enough from now on, and no longer than by the slack.
-        let early = world.planted == Planted::LeaseKeptAlive && world.chance.below(4) == 0;
-        let lasts =
-            if early { ttl / 2 } else { ttl + world.chance.millis(SLACK.as_millis() as u64) };
-        let ends = self.runtime.now().after(lasts);
-        self.trip().await?;
-        let fate = if world.is_calm() { 9 } else { world.chance.below(12) };
-        match fate {
-            // It runs, and the answer is lost.
-            0 => {
-                world.run(name, found.version, change, ends, false);
-                Err(Failure::new(FailureKind::Broken, "the connection broke"))
-            }
-            // It runs later, or never.
-            1 | 2 => {
-                let (world, name, change) = (Arc::clone(world), name.clone(), change.clone());
-                let (version, late) = (found.version, world.chance.millis(4_000));
-                tokio::spawn(async move {
-                    tokio::time::sleep(late).await;
-                    world.run(&name, version, &change, ends, true);
-                });
-                if fate == 1 {
-                    std::future::pending::<()>().await;
-                }
-                Err(Failure::new(FailureKind::Silent, "no answer"))
-            }
-            _ => {
-                let written = world.run(name, found.version, change, ends, false);
-                self.trip().await.map_err(|_| Failure::new(FailureKind::Broken, "no leader"))?;
-                Ok(written)
-            }
-        }
-    }
-
-    async fn list(&self, _from: &[u8]) -> Result<Listed, Failure> {
-        Ok(Listed::default())
-    }
-
-    fn window(&self) -> Option<Window> {
-        None
-    }
-
-    fn is_listening(&self) -> bool {
-        true
-    }
-
-    fn listen(&self, _node: usize, _inbox: Weak<dyn Inbox>) {}
-
-    async fn close(&self) {}
 }
 
 /// What is asked of a node, once.
@@ -378,22 +254,47 @@ impl Round for Asked {
     fn overdue(self: Arc<Self>, _node: usize, _why: Failure) {}
 }
 
+/// A kind of store.
+trait Simulated: Store + Sized {
+    /// How long a holder believes in its lock after it has asked for it.
+    const BELIEVED: Duration;
+    /// How far the clocks of two clients are apart.
+    const APART: Duration;
+    /// Turns for each seed, at the least.
+    const TURNS: u64;
+    /// How far the clock of one client may be off in some seeds, in which that of the store is right.
+    const WRONG: Duration;
+
+    fn new(world: &Arc<World>, runtime: &Arc<dyn Runtime>) -> Self;
+
+    /// Something happens to the cluster.
+    fn disturb(world: &World);
+
+    /// Everything is as it should be.
+    fn calm(world: &World);
+
+    /// Who is there as the holder of a lock that has not ended.
+    fn holder(world: &World, name: &Name) -> Option<Token>;
+}
+
 /// One client, and its turns.
-struct Client {
+struct Client<S> {
     world: Arc<World>,
-    node: CasNode<SimStore>,
+    node: CasNode<S>,
     runtime: Arc<dyn Runtime>,
     id: ClientId,
     grants: mpsc::UnboundedReceiver<Grant>,
     waiters: u64,
 }
 
-impl Client {
+impl<S: Simulated> Client<S> {
     fn new(world: &Arc<World>, index: u64) -> Self {
         let runtime: Arc<dyn Runtime> = Arc::new(VirtualRuntime {
             start: world.start,
-            // Clocks of clients differ, and nothing rests on them but the fences' start.
-            wall_ahead: Duration::from_millis(300 * index),
+            wall_ahead: match index {
+                WRONG_CLIENT if world.has_wrong_client => S::WRONG,
+                _ => S::APART * u32::try_from(index % 4).unwrap_or(0) / 3,
+            },
             chance: Arc::clone(&world.chance),
         });
         let id = ClientId(index + 1);
@@ -407,7 +308,7 @@ impl Client {
             id,
         )
         .expect("good settings");
-        let store = Arc::new(SimStore { world: Arc::clone(world), runtime: Arc::clone(&runtime) });
+        let store = Arc::new(S::new(world, &runtime));
         let (known, readiness) = watch::channel(Some(Ok(Capabilities::new())));
         std::mem::forget(known);
         let node =
@@ -422,7 +323,7 @@ impl Client {
         name: &Name,
         token: Token,
         what: What,
-    ) -> (Moment, impl Future<Output = Answer> + use<>) {
+    ) -> (Moment, impl Future<Output = Answer> + use<S>) {
         let (to, answer) = oneshot::channel();
         let sent = self.runtime.now();
         let asked = Asked {
@@ -451,7 +352,7 @@ impl Client {
                 tokio::time::sleep(self.world.chance.millis(2_500)).await;
                 let (sent, answer) = self.ask(name, token, What::Extend);
                 if let Answer::Granted { fence } = answer.await {
-                    until = until.max(sent.after(TTL));
+                    until = until.max(sent.after(S::BELIEVED));
                     self.world.believe(name, token, until, fence);
                 }
             }
@@ -462,6 +363,9 @@ impl Client {
         let (_, answer) = self.ask(name, token, release);
         if matches!(answer.await, Answer::Done | Answer::Refused) {
             locked(&self.world.kept).released.insert(token);
+            if S::holder(&self.world, name) == Some(token) {
+                self.world.break_promise(&format!("{name} is held by a token that was released"));
+            }
         }
         until.is_some()
     }
@@ -470,8 +374,8 @@ impl Client {
         let (sent, answer) = self.ask(name, token, What::Acquire(self.proposal()));
         match answer.await {
             Answer::Granted { fence } => {
-                self.world.believe(name, token, sent.after(TTL), fence);
-                Some(sent.after(TTL))
+                self.world.believe(name, token, sent.after(S::BELIEVED), fence);
+                Some(sent.after(S::BELIEVED))
             }
             _ => None,
         }
@@ -492,8 +396,8 @@ impl Client {
             };
             let (_, answer) = self.ask(name, token, What::Wait(ticket, self.proposal()));
             if let Answer::Granted { fence } = answer.await {
-                self.world.believe(name, token, sent.after(TTL), fence);
-                return Some(sent.after(TTL));
+                self.world.believe(name, token, sent.after(S::BELIEVED), fence);
+                return Some(sent.after(S::BELIEVED));
             }
             let granted = tokio::time::timeout(Duration::from_secs(1), async {
                 loop {
@@ -504,35 +408,34 @@ impl Client {
                 }
             });
             if let Ok(Some(grant)) = granted.await {
-                self.world.believe(name, token, grant.sent.after(TTL), grant.fence);
-                return Some(grant.sent.after(TTL));
+                self.world.believe(name, token, grant.sent.after(S::BELIEVED), grant.fence);
+                return Some(grant.sent.after(S::BELIEVED));
             }
         }
         None
     }
 }
 
-/// Has the cluster stand still now and then.
-async fn stand_still(world: Arc<World>, done: Arc<Notify>) {
+/// Disturbs the cluster now and then.
+async fn disturb<S: Simulated>(world: Arc<World>, done: Arc<Notify>) {
     loop {
         let pause = world.chance.millis(6_000);
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = done.notified() => return,
         }
-        let until = Instant::now() + world.chance.millis(1_500);
-        locked(&world.kept).still_until = Some(until);
+        S::disturb(&world);
     }
 }
 
 /// Runs a seed, and returns what was promised and not kept, and how many turns there were.
-async fn run(seed: u64, planted: Planted) -> (Vec<String>, usize) {
+async fn run<S: Simulated>(seed: u64, planted: Planted) -> (Vec<String>, usize) {
     let world = World::new(seed, planted);
     let done = Arc::new(Notify::new());
-    let nemesis = tokio::spawn(stand_still(Arc::clone(&world), Arc::clone(&done)));
+    let nemesis = tokio::spawn(disturb::<S>(Arc::clone(&world), Arc::clone(&done)));
     let names = [Name::new("a").expect("a name"), Name::new("b").expect("a name")];
     let clients = (0..CLIENTS as u64).map(|index| {
-        let (mut client, names) = (Client::new(&world, index), names.clone());
+        let (mut client, names) = (Client::<S>::new(&world, index), names.clone());
         tokio::spawn(async move {
             let mut turns = 0;
             for _ in 0..TURNS {
@@ -551,9 +454,10 @@ async fn run(seed: u64, planted: Planted) -> (Vec<String>, usize) {
     }
     *locked(&world.is_calm) = true;
     locked(&world.kept).still_until = None;
+    S::calm(&world);
     done.notify_one();
     nemesis.await.expect("no panic");
-    let mut last = Client::new(&world, 99);
+    let mut last = Client::<S>::new(&world, 99);
     for name in &names {
         // What is left of the others ends by itself.
         if !last.turn(name, true).await {
@@ -564,19 +468,14 @@ async fn run(seed: u64, planted: Planted) -> (Vec<String>, usize) {
     (broken, turns)
 }
 
-fn seeds(count: u64, planted: Planted) -> (Vec<String>, usize) {
-    let (mut broken, mut turns) = (Vec::new(), 0);
-    for seed in 0..count {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime");
-        let (what, had) = runtime.block_on(run(seed, planted));
-        broken.extend(what.into_iter().map(|what| format!("seed {seed}: {what}")));
-        turns += had;
-    }
-    (broken, turns)
+fn one_seed<S: Simulated>(seed: u64, planted: Planted) -> (Vec<String>, usize) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let (what, turns) = runtime.block_on(run::<S>(seed, planted));
+    (what.into_iter().map(|what| format!("seed {seed}: {what}")).collect(), turns)
 }
 
 /// How many: 20,000 take some minutes.
@@ -584,20 +483,23 @@ fn count() -> u64 {
     std::env::var("QUORLOCK_CAS_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(150)
 }
 
-#[test]
-fn promises_are_kept_whatever_becomes_of_requests() {
-    let count = count();
-    let (broken, turns) = seeds(count, Planted::Nothing);
+fn keeps_promises<S: Simulated>() {
+    let (count, mut broken, mut turns) = (count(), Vec::new(), 0);
+    for seed in 0..count {
+        let (what, had) = one_seed::<S>(seed, Planted::Nothing);
+        broken.extend(what);
+        turns += had;
+    }
     assert!(broken.is_empty(), "{broken:#?}");
-    assert!(turns as u64 > 4 * count, "only {turns} turns in {count} seeds");
+    assert!(turns as u64 > S::TURNS * count, "only {turns} turns in {count} seeds");
     println!("{count} seeds, {turns} turns");
 }
 
-#[test]
-fn mistakes_are_found() {
-    let planted = [Planted::UncomparedLateWrite, Planted::LeaseKeptAlive, Planted::VersionsIgnored];
+/// Some mistakes take more seeds than others to do harm.
+fn finds<S: Simulated>(planted: &[Planted]) {
     for planted in planted {
-        let (broken, _) = seeds(60, planted);
-        assert!(!broken.is_empty(), "{planted:?} was not found");
+        let found = (0..3_000).find(|seed| !one_seed::<S>(*seed, *planted).0.is_empty());
+        assert!(found.is_some(), "{planted:?} was not found");
+        println!("{planted:?}: found by seed {found:?}");
     }
 }
