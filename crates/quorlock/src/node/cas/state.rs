@@ -78,7 +78,7 @@ impl Queue {
         ticket_no
     }
 
-    fn put(&mut self, ticket_no: u64, place: Place) {
+    pub(super) fn put(&mut self, ticket_no: u64, place: Place) {
         self.0.insert((ticket_no, place.token.text().to_vec()), place);
     }
 
@@ -94,9 +94,23 @@ impl Queue {
         self.0.pop_first().map(|(_, place)| place)
     }
 
-    /// A client is not there any more.
-    pub(super) fn remove_client(&mut self, client: ClientId) {
-        self.0.retain(|_, place| place.client != client);
+    /// The clients of those that stand in front, each once, and no more than so many.
+    pub(super) fn first_clients(&self, most: usize) -> Vec<ClientId> {
+        let mut clients = Vec::new();
+        for place in self.0.values() {
+            if clients.len() == most {
+                break;
+            }
+            if !clients.contains(&place.client) {
+                clients.push(place.client);
+            }
+        }
+        clients
+    }
+
+    /// These clients are not there any more.
+    pub(super) fn remove_clients(&mut self, clients: &[ClientId]) {
+        self.0.retain(|_, place| !clients.contains(&place.client));
     }
 }
 
@@ -114,11 +128,6 @@ impl State {
     pub(in crate::node) fn longest_ttl(&self, client: ClientId) -> Option<Duration> {
         let mine = self.queue.0.values().filter(|place| place.client == client);
         mine.map(|place| place.ttl).max()
-    }
-
-    /// A client is not there any more: it waits for nothing.
-    pub(super) fn remove_client(&mut self, client: ClientId) {
-        self.queue.remove_client(client);
     }
 
     /// How many stand in its queue.
@@ -333,7 +342,8 @@ mod tests {
         assert_eq!(queue.join(&ticket(TicketNumber::New(1)), a), 5, "it keeps its place");
         assert_eq!(queue.join(&ticket(TicketNumber::Agreed(2)), b), 2);
         assert_eq!(queue.next(), Some(b));
-        queue.remove_client(a.client);
+        assert_eq!(queue.first_clients(1), [a.client]);
+        queue.remove_clients(&[a.client]);
         assert!(queue.is_empty());
     }
 }

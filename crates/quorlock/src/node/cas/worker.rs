@@ -10,9 +10,12 @@ use super::{Change, Found, HoldChange, Store, Window, Written};
 use crate::name::Name;
 use crate::node::lanes::{Attempts, LaneNode, Readiness, Remember, Serve};
 use crate::node::{
-    Answer, Call, Capabilities, Failure, FailureKind, Inbox, NodeContext, Request, Verb,
+    Answer, Call, Capabilities, ClientId, Failure, FailureKind, Inbox, NodeContext, Request, Verb,
 };
 use crate::runtime::Runtime;
+
+/// So many clients are looked for at once.
+const LOOKED_FOR: usize = 100;
 
 /// A node on a store.
 pub(in crate::node) type CasNode<S> = LaneNode<Serving<S>>;
@@ -169,7 +172,7 @@ impl<S: Store> Serve for Serving<S> {
                 Ok(Written::Gone) => {
                     attempts.released = was_released;
                     if let Some(message) = &change.message {
-                        found.state.remove_client(message.client);
+                        found = self.without_absent(name, found, message.client, known).await?;
                     }
                 }
                 Err(failure) => {
@@ -209,6 +212,31 @@ impl<S: Store> Serving<S> {
             Err(failure) => was_unsure || may_run(failure),
         };
         written
+    }
+
+    /// What is there once those in front of the queue have gone whose clients are not there, as `gone` is not.
+    ///
+    /// They are left out of what is written next. If there may be more of them, that is written at once: whoever is
+    /// cut off has then made the queue shorter for the next.
+    async fn without_absent(
+        &self,
+        name: &Name,
+        mut found: Found,
+        gone: ClientId,
+        known: &mut Known,
+    ) -> Result<Found, Failure> {
+        let first = found.state.queue.first_clients(LOOKED_FOR);
+        let mut absent = self.store.absent(&first).await?;
+        let may_be_more = absent.len() == LOOKED_FOR;
+        absent.push(gone);
+        found.state.queue.remove_clients(&absent);
+        if !may_be_more {
+            return Ok(found);
+        }
+        Ok(match self.write(name, &found, &barrier(&found), known).await? {
+            Written::Done(now) | Written::Apart(now, _) | Written::Conflict(now) => now,
+            Written::Gone => found,
+        })
     }
 
     /// What was written at a time that cannot be believed is taken back, if it gave the lock to this client. An

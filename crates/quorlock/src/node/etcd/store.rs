@@ -319,6 +319,14 @@ impl Store for EtcdStore {
         }
     }
 
+    async fn absent(&self, clients: &[ClientId]) -> Result<Vec<ClientId>, Failure> {
+        let reads = clients.iter().map(|client| get(self.keys.client(*client), Vec::new()));
+        let txn = TxnRequest { success: reads.collect(), ..TxnRequest::default() };
+        let answer = self.txn(txn).await.map_err(Trouble::failure)?;
+        let is_absent = |(at, client)| kvs(&answer, at).is_empty().then_some(client);
+        Ok(clients.iter().copied().enumerate().filter_map(is_absent).collect())
+    }
+
     async fn list(&self, from: &[u8]) -> Result<Listed, Failure> {
         let all = self.keys.all_holds();
         let key = if from.is_empty() { all.clone() } else { from.to_vec() };

@@ -308,6 +308,20 @@ impl ZooKeeperStore {
         written.map_err(|trouble| self.failure(trouble))
     }
 
+    /// This member knows of all that the others had done when a write of ours was refused.
+    async fn absent_now(&self, clients: &[ClientId]) -> Result<Vec<ClientId>, Trouble> {
+        let connection = self.client.connection().await?;
+        let sent = clients.iter().map(|client| connection.stat(&self.client.keys.alive(*client)));
+        let looks: Vec<_> = sent.collect();
+        let mut absent = Vec::new();
+        for (client, look) in clients.iter().zip(looks) {
+            if look.await?.is_none() {
+                absent.push(*client);
+            }
+        }
+        Ok(absent)
+    }
+
     /// A random number below an end.
     pub(super) fn random_below(&self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).unwrap_or(1);
@@ -339,6 +353,10 @@ impl Store for Arc<ZooKeeperStore> {
             self.sweep_beside(name);
         }
         Ok(written)
+    }
+
+    async fn absent(&self, clients: &[ClientId]) -> Result<Vec<ClientId>, Failure> {
+        self.absent_now(clients).await.map_err(|trouble| self.failure(trouble))
     }
 
     async fn list(&self, from: &[u8]) -> Result<Listed, Failure> {

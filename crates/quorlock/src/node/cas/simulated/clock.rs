@@ -13,7 +13,7 @@ use crate::node::cas::{Change, Found, Hold, HoldChange, State, Store, Window, Wr
 use crate::node::clock_window::{CLIENTS_APART, CLOCK_AHEAD, CLOCK_BEHIND};
 use crate::node::zookeeper::record::{self, Term};
 use crate::node::zookeeper::{MARGIN, WINDOW, clocks_apart};
-use crate::node::{Failure, FailureKind, Inbox, Listed};
+use crate::node::{ClientId, Failure, FailureKind, Inbox, Listed};
 use crate::runtime::{Runtime, wall_us};
 use crate::token::Token;
 
@@ -227,6 +227,11 @@ impl Store for ClockStore {
                 Ok(Written::Done(now))
             }
         }
+    }
+
+    async fn absent(&self, clients: &[ClientId]) -> Result<Vec<ClientId>, Failure> {
+        self.trip().await?;
+        Ok(self.world.absent(clients))
     }
 
     async fn list(&self, _from: &[u8]) -> Result<Listed, Failure> {
