@@ -46,6 +46,7 @@ use super::{ClientId, Failure, Grant, Inbox, Listed, ParticipantId};
 use crate::name::Name;
 use crate::runtime::Moment;
 pub(super) use state::{State, unescaped};
+pub(super) use step::fence_forgotten;
 pub(super) use worker::CasNode;
 
 use std::sync::Weak;

@@ -149,7 +149,7 @@ impl<S: Store> Serve for Serving<S> {
                         known.found = Some(now);
                         return Ok(answer);
                     }
-                    self.untimely(&request, now, &change, known).await;
+                    self.untimely(&request, &found, now, &change, known).await;
                     return Ok(Answer::Failed(was_behind()));
                 }
                 Ok(Written::Apart(now, failure)) => {
@@ -162,7 +162,7 @@ impl<S: Store> Serve for Serving<S> {
                         known.found = Some(now);
                         return Ok(answer);
                     }
-                    self.untimely(&request, now, &change, known).await;
+                    self.untimely(&request, &found, now, &change, known).await;
                     return Ok(Answer::Failed(failure));
                 }
                 Ok(Written::Conflict(now)) => {
@@ -244,21 +244,22 @@ impl<S: Store> Serving<S> {
     async fn untimely(
         &self,
         request: &Request<'_>,
+        before: &Found,
         now: Found,
         change: &Change,
         known: &mut Known,
     ) {
         let is_new = matches!(change.holds, HoldChange::Replace { .. }) && change.message.is_none();
         if is_new || matches!(request.verb, Verb::Acquire { .. }) {
-            self.take_back(request.name, &now, known).await;
+            self.take_back(request.name, before.state.fence, &now, known).await;
         } else {
             known.found = Some(now);
         }
     }
 
     /// Frees a lock that nobody believes to hold. If that fails, the record ends by itself.
-    async fn take_back(&self, name: &Name, found: &Found, known: &mut Known) {
-        let written = self.write(name, found, &taken_back(found), known).await;
+    async fn take_back(&self, name: &Name, fence: u64, found: &Found, known: &mut Known) {
+        let written = self.write(name, found, &taken_back(found, fence), known).await;
         if let Ok(Written::Done(now) | Written::Apart(now, _) | Written::Conflict(now)) = written {
             known.found = Some(now);
         }

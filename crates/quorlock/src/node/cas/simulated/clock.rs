@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Planted, Simulated, TTL, World, finds, keeps_promises};
+use super::{Client, Planted, Simulated, TTL, World, finds, keeps_promises};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::cas::{Change, Found, Hold, HoldChange, State, Store, Window, Written};
@@ -319,4 +319,32 @@ fn mistakes_with_clocks_are_found() {
         Planted::EndNotCarried,
         Planted::AheadNotLookedAt,
     ]);
+}
+
+/// A store without faults, and a client of it.
+fn calm_client() -> (Arc<World>, Client<ClockStore>, Name, Token) {
+    let world = World::new(1, Planted::Nothing);
+    *locked(&world.is_calm) = true;
+    let client = Client::<ClockStore>::new(&world, 0);
+    let token = Token::random(&*client.runtime);
+    (world, client, Name::new("a").expect("a name"), token)
+}
+
+fn set_clock_ahead(world: &World, ahead: Duration) {
+    locked(&world.kept).ahead_us = i64::try_from(ahead.as_micros()).unwrap_or(i64::MAX);
+}
+
+fn read(world: &World, name: &Name) -> (State, Vec<u64>) {
+    let Version { written_us, data, .. } = world.version(name, Duration::ZERO).expect("a lock");
+    let (state, terms) = record::decode(&data, written_us).expect("what was written is read");
+    (state, terms.iter().map(|term| term.end_us(written_us)).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_back_leaves_the_fence_as_it_was() {
+    let (world, client, name, token) = calm_client();
+    set_clock_ahead(&world, TTL);
+    assert_eq!(client.try_once(&name, token).await, None);
+    let (state, ends) = read(&world, &name);
+    assert_eq!((state.fence, ends), (0, Vec::new()));
 }
