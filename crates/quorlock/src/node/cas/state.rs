@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::node::{ClientId, Proposal, Secret, Ticket, TicketNumber};
 use crate::runtime::Moment;
 use crate::token::Token;
+use quorlock_protocol::ticket_kept;
 
 /// The first line of every value.
 const FIRST: &str = "quorlock 1";
@@ -108,6 +109,15 @@ impl Queue {
         clients
     }
 
+    /// Those who have not asked for longer than any waiter goes without asking again have given up, though their
+    /// clients may be there.
+    ///
+    /// The times are of two clocks. If these are further apart than tickets are kept, a waiter may lose its place to
+    /// this, which it has again once it asks.
+    pub(super) fn remove_forgotten(&mut self, wall_us: u64) {
+        self.0.retain(|_, place| place.kept_until_us() >= wall_us);
+    }
+
     /// These clients are not there any more.
     pub(super) fn remove_clients(&mut self, clients: &[ClientId]) {
         self.0.retain(|_, place| !clients.contains(&place.client));
@@ -180,8 +190,7 @@ impl State {
                 ttl.as_micros(),
             );
             let _ = match (is_timed, seen_us) {
-                (false, _) => writeln!(text),
-                (true, None) => writeln!(text, " {asked_us}"),
+                (false, _) | (true, None) => writeln!(text, " {asked_us}"),
                 (true, Some(seen_us)) => writeln!(text, " {asked_us} {seen_us}"),
             };
         }
@@ -217,6 +226,16 @@ impl State {
 }
 
 impl Place {
+    /// Twice as long as its client has to ask again, so that clocks may be apart by as much. Earlier versions of this
+    /// library have not always noted when it was.
+    fn kept_until_us(&self) -> u64 {
+        let kept = ticket_kept(self.ttl).saturating_mul(2);
+        match self.asked_us {
+            0 => u64::MAX,
+            asked_us => asked_us.saturating_add(micros(kept)),
+        }
+    }
+
     fn decode(line: &str) -> Option<(u64, Self)> {
         let mut words = line.split_whitespace();
         let ticket_no = number(&mut words)?;
@@ -234,6 +253,10 @@ impl Place {
         let place = Self { token, client, waiter, secret, sent, ttl, proposal, asked_us, seen_us };
         Some((ticket_no, place))
     }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn number(words: &mut SplitWhitespace<'_>) -> Option<u64> {
@@ -295,6 +318,9 @@ mod tests {
         state.queue.put(u64::MAX, place(&runtime, Some(Proposal { least: 5, block: 128 })));
         assert_eq!(State::decode(&state.encode()), Some(state.clone()));
         let stamped = Place { asked_us: 7, ..place(&runtime, None) };
+        state.queue.put(4, stamped);
+        assert_eq!(State::decode(&state.encode()), Some(state.clone()), "when it was asked for");
+        state.queue.leave(&stamped.token);
         state.queue.put(2, stamped);
         state.queue.put(3, Place { asked_us: 8, seen_us: Some(9), ..stamped });
         let read = State::decode(&state.encode_timed());

@@ -203,6 +203,7 @@ impl Lock<'_> {
         let place =
             Place { token, client, waiter, secret, sent, ttl, proposal, asked_us, seen_us: None };
         let ticket_no = self.state.queue.join(ticket, place);
+        self.state.queue.remove_forgotten(self.wall_us);
         let will_notify = self.around.will_notify;
         let queued = Answer::Queued(Box::new(Queued { ticket_no, record, will_notify }));
         if record.is_some() {
@@ -292,6 +293,7 @@ impl Lock<'_> {
 
     /// Has the first in the queue hold it, with the fence `next` at least, unless that is `me`.
     fn pass_on(&mut self, me: Option<&Token>, next: u64) -> Turn {
+        self.state.queue.remove_forgotten(self.wall_us);
         while let Some(place) = self.state.queue.next() {
             if me == Some(&place.token) {
                 return Turn::Mine;
@@ -473,5 +475,30 @@ mod tests {
         let mut held = held_by(Token::random(&TokioRuntime::current()));
         held.state.fence = u64::MAX;
         assert!(fence_forgotten(&held, NOW_US).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_ticket_of_a_waiter_that_has_long_given_up_gets_no_turn() {
+        let runtime = TokioRuntime::current();
+        let token = Token::random(&runtime);
+        let release =
+            Verb::Release { token: &token, until: None, next: 0, queued: true, participant: None };
+        let kept_us = 60_000_000;
+        for (ago_us, has_turn) in [(kept_us, true), (kept_us + 1, false)] {
+            let mut found = held_by(token);
+            found.state.queue.put(1, waiter(&runtime, NOW_US - ago_us));
+            let Step::Write(Answer::Done, change) = made(&found, release) else { panic!() };
+            assert_eq!(change.message.is_some(), has_turn);
+            let other = Token::random(&runtime);
+            let Step::Write(_, change) = made(&found, wait(&other, ticket(&runtime))) else {
+                panic!()
+            };
+            assert_eq!(change.state.waiting(), 1 + usize::from(has_turn));
+        }
+        // It was noted by a clock that is ahead of ours.
+        let mut found = held_by(token);
+        found.state.queue.put(1, waiter(&runtime, NOW_US + 7 * kept_us));
+        let Step::Write(Answer::Done, change) = made(&found, release) else { panic!() };
+        assert!(change.message.is_some());
     }
 }
