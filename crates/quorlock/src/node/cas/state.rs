@@ -12,8 +12,11 @@ use quorlock_protocol::ticket_kept;
 
 /// The first line of every value.
 const FIRST: &str = "quorlock 1";
-/// No more than this is read: no lock of this library is as large.
-const MOST_BYTES: usize = 1 << 20;
+/// No more than this is read: no store takes as much.
+const MOST_BYTES: usize = 4 << 20;
+/// So many can wait for one lock. With all that is said of each of them, and with all who can hold the lock, it is
+/// smaller than what a store refuses: 1 MiB for a request to ZooKeeper, and 1.5 MiB for one to etcd.
+pub(super) const MOST_WAITING: usize = 2_500;
 
 /// What is kept of a lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,6 +66,10 @@ impl Queue {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub(super) fn has(&self, token: &Token) -> bool {
+        self.0.values().any(|place| place.token == *token)
     }
 
     /// Takes or keeps a place, and returns its ticket number.
@@ -148,6 +155,11 @@ impl State {
     /// Whether anybody stands in its queue.
     pub(in crate::node) fn is_waited_for(&self) -> bool {
         !self.queue.is_empty()
+    }
+
+    /// Whether there is no room for one more in the queue.
+    pub(super) fn is_full(&self) -> bool {
+        self.queue.len() >= MOST_WAITING
     }
 
     /// What was written by the version that this was read from was written at that time of the store's clock.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::state::{Noted, Place, State};
 use super::{Change, Found, HoldChange, Message, Window};
 use crate::node::{
-    Answer, Failure, Grant, Holder, ParticipantId, Proposal, Queued, Record, Request, Seen, Ticket,
-    Verb, noted,
+    Answer, Failure, FailureKind, Grant, Holder, ParticipantId, Proposal, Queued, Record, Request,
+    Seen, Ticket, Verb, noted,
 };
 use crate::runtime::Moment;
 use crate::token::Token;
@@ -120,6 +120,13 @@ pub(in crate::node) fn fence_forgotten(found: &Found, wall_us: u64) -> Option<Ch
     (is_free && is_too_high).then_some(change)
 }
 
+fn no_room(waiting: usize) -> Failure {
+    let text = format!(
+        "{waiting} wait for this lock already, and there is no room for more; try again later, or use several locks"
+    );
+    Failure::new(FailureKind::Rejected, text)
+}
+
 /// A lock, and what is to be made of it.
 struct Lock<'a> {
     found: &'a Found,
@@ -202,8 +209,12 @@ impl Lock<'_> {
         let (token, asked_us) = (*token, self.wall_us);
         let place =
             Place { token, client, waiter, secret, sent, ttl, proposal, asked_us, seen_us: None };
-        let ticket_no = self.state.queue.join(ticket, place);
         self.state.queue.remove_forgotten(self.wall_us);
+        // Only who joins is refused for this: who holds the lock has to be able to write.
+        if record.is_some() && self.state.is_full() && !self.state.queue.has(&token) {
+            return Step::Answer(Answer::Failed(no_room(self.state.waiting())));
+        }
+        let ticket_no = self.state.queue.join(ticket, place);
         let will_notify = self.around.will_notify;
         let queued = Answer::Queued(Box::new(Queued { ticket_no, record, will_notify }));
         if record.is_some() {
@@ -361,7 +372,8 @@ mod tests {
     use super::*;
     use crate::name::Name;
     use crate::node::cas::Hold;
-    use crate::node::{ClientId, FailureKind, Secret, TicketNumber};
+    use crate::node::cas::state::MOST_WAITING;
+    use crate::node::{ClientId, Secret, TicketNumber};
     use crate::runtime::{Runtime, TokioRuntime};
 
     const TTL: Duration = Duration::from_secs(10);
@@ -500,5 +512,33 @@ mod tests {
         found.state.queue.put(1, waiter(&runtime, NOW_US + 7 * kept_us));
         let Step::Write(Answer::Done, change) = made(&found, release) else { panic!() };
         assert!(change.message.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_refuses_those_who_join_and_nobody_else() {
+        let runtime = TokioRuntime::current();
+        let token = Token::random(&runtime);
+        let mut found = held_by(token);
+        let last = Place { seen_us: Some(NOW_US), ..waiter(&runtime, NOW_US) };
+        for number in 0..MOST_WAITING as u64 {
+            let token = Token::random(&runtime);
+            found.state.queue.put(u64::MAX - number, Place { token, ..last });
+        }
+        let other = Token::random(&runtime);
+        let joins = made(&found, wait(&other, ticket(&runtime)));
+        assert_eq!(kind_of(&joins), Some(FailureKind::Rejected));
+        let there = found.state.queue.next().unwrap().token;
+        found.state.queue.put(1, Place { token: there, ..last });
+        assert!(matches!(made(&found, wait(&there, ticket(&runtime))), Step::Write(..)));
+        let extend = Verb::Extend {
+            token: &token,
+            ttl: TTL,
+            restore: crate::node::Restore::Never,
+            participant: None,
+        };
+        assert!(matches!(made(&found, extend), Step::Write(Answer::Granted { .. }, _)));
+        let written = found.state.encode_timed();
+        assert!(written.len() < 900 << 10, "{}", written.len());
+        assert_eq!(State::decode(&written).as_ref(), Some(&found.state));
     }
 }

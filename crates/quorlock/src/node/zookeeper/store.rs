@@ -28,8 +28,6 @@ use crate::node::cas::{Change, Found, Store, Window, Written};
 use crate::node::{ClientId, Failure, FailureKind, Inbox, Listed};
 use crate::runtime::{Runtime, random_u64, wall_us};
 
-/// What a lock may take: a server refuses messages of 1 MiB.
-const LARGEST: usize = 900 << 10;
 /// A node whose data has a higher version is deleted and created with the next write, before its versions wrap.
 const WORN: i32 = 1 << 30;
 
@@ -160,13 +158,6 @@ impl ZooKeeperStore {
         let connection = self.client.connection().await?;
         let terms = terms(&found.holds, change.holds);
         let data = record::encode(&change.state, &terms);
-        if data.len() > LARGEST {
-            let text = format!(
-                "{} wait for this lock, which is more than a ZooKeeper node has room for",
-                change.state.waiting()
-            );
-            return Err(Failure::new(FailureKind::Rejected, text).into());
-        }
         let write = self.requests(name, found, change, &data);
         // Sent before the write, and so done before it.
         let waits_for = change.state.longest_ttl(self.me);
