@@ -53,8 +53,29 @@ pub(super) struct EtcdStore {
 struct Life {
     /// When it was last said that it is there.
     said: Option<Moment>,
+    /// Since when it waits for some lock.
+    waits_since: Option<Moment>,
     /// It waits for a lock until then, or has given up.
     waits_until: Option<Moment>,
+}
+
+impl Life {
+    /// It waits for a lock until then.
+    fn wait(&mut self, now: Moment, until: Moment) {
+        let before = self.waits_until.filter(|before| *before > now);
+        if before.is_none() {
+            self.waits_since = Some(now);
+        }
+        self.waits_until = Some(before.map_or(until, |before| before.max(until)));
+    }
+
+    /// It said then that it is there. Returns whether others may have passed it over before, since they did not know
+    /// that it was.
+    fn say(&mut self, now: Moment) -> bool {
+        let Some(before) = self.said.replace(now) else { return false };
+        let waited = self.waits_since.is_some_and(|since| since <= before.after(SIGN_OF_LIFE));
+        waited && now.since(before) >= LIFE
+    }
 }
 
 impl EtcdStore {
@@ -201,8 +222,7 @@ impl EtcdStore {
         let now = self.runtime.now();
         {
             let mut life = locked(&self.life);
-            let until = now.after(ticket_kept(ttl));
-            life.waits_until = Some(life.waits_until.map_or(until, |before| before.max(until)));
+            life.wait(now, now.after(ticket_kept(ttl)));
             self.waits.notify_one();
             if life.said.is_some_and(|said| now.since(said) < SIGN_OF_LIFE) {
                 return Ok(None);
@@ -233,10 +253,18 @@ impl EtcdStore {
         let sign = put(self.keys.client(self.me), Vec::new(), lease.id);
         let txn = TxnRequest { success: vec![sign], ..TxnRequest::default() };
         match self.txn(txn).await {
-            Ok(_) => locked(&self.life).said = Some(now),
+            Ok(_) => self.has_said(now),
             Err(Trouble::NoLease) => self.leases.forget(),
             // It is tried again before long.
             Err(Trouble::Failed(_)) => {}
+        }
+    }
+
+    /// Whoever waits here asks again if its turn may have gone to another.
+    fn has_said(&self, now: Moment) {
+        let was_missed = locked(&self.life).say(now);
+        if was_missed {
+            self.tell(|node, inbox| inbox.interrupted(node));
         }
     }
 
@@ -287,7 +315,7 @@ impl EtcdStore {
         let answer = self.txn(TxnRequest { compare, success, failure }).await?;
         if answer.succeeded {
             if says_alive {
-                locked(&self.life).said = Some(now);
+                self.has_said(now);
             }
             let version = answer.header.map_or(0, |header| header.revision);
             return Ok(Written::Done(Found { version, state: change.state.clone(), holds }));
@@ -415,4 +443,24 @@ fn parse_hold(value: &[u8]) -> Option<(Token, u64)> {
 
 pub(super) fn shown(key: &[u8]) -> String {
     String::from_utf8_lossy(key).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_not_heard_of_while_it_waited_may_have_missed_its_turn() {
+        let at = |millis| Moment::default().after(Duration::from_millis(millis));
+        let mut life = Life::default();
+        life.wait(at(1), at(30_000));
+        assert!(!life.say(at(0)), "the first sign");
+        assert!(!life.say(at(2_999)));
+        assert!(life.say(at(6_000)), "it stood still");
+        assert!(!life.say(at(7_500)));
+        // It waited for nothing meanwhile.
+        life.wait(at(60_000), at(90_000));
+        assert!(!life.say(at(60_000)));
+        assert!(life.say(at(63_000)));
+    }
 }
