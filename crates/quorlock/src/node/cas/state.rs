@@ -163,9 +163,16 @@ impl State {
     }
 
     /// What was written by the version that this was read from was written at that time of the store's clock.
-    pub(in crate::node) fn set_seen(&mut self, at_us: u64) {
+    ///
+    /// No ticket is noted as seen later than a clock within its window, of which `ahead` is a part, can have said:
+    /// another who is given the lock would have it for that much longer.
+    pub(in crate::node) fn set_seen(&mut self, at_us: u64, ahead: Duration) {
         for place in self.queue.0.values_mut() {
-            place.seen_us.get_or_insert(at_us);
+            let latest_us = match place.asked_us {
+                0 => u64::MAX,
+                asked_us => asked_us.saturating_add(micros(ahead)),
+            };
+            place.seen_us.get_or_insert(at_us.min(latest_us));
         }
     }
 
@@ -338,9 +345,9 @@ mod tests {
         let read = State::decode(&state.encode_timed());
         assert_eq!(read.as_ref(), Some(&state));
         let mut read = read.unwrap_or_default();
-        read.set_seen(11);
+        read.set_seen(11, Duration::from_micros(3));
         let seen: Vec<_> = read.queue.0.values().map(|place| place.seen_us).collect();
-        assert_eq!(seen, [Some(11), Some(11), Some(9), Some(11)]);
+        assert_eq!(seen, [Some(11), Some(10), Some(9), Some(11)]);
     }
 
     #[tokio::test]

@@ -149,8 +149,8 @@ impl<S: Store> Serve for Serving<S> {
                         known.found = Some(now);
                         return Ok(answer);
                     }
-                    self.untimely(&request, &found, now, &change, known).await;
-                    return Ok(Answer::Failed(was_behind()));
+                    let failure = was_behind();
+                    return Ok(self.untimely(&request, &found, now, &change, failure, known).await);
                 }
                 Ok(Written::Apart(now, failure)) => {
                     let rests_on_time = match answer {
@@ -162,8 +162,7 @@ impl<S: Store> Serve for Serving<S> {
                         known.found = Some(now);
                         return Ok(answer);
                     }
-                    self.untimely(&request, &found, now, &change, known).await;
-                    return Ok(Answer::Failed(failure));
+                    return Ok(self.untimely(&request, &found, now, &change, failure, known).await);
                 }
                 Ok(Written::Conflict(now)) => {
                     attempts.released = was_released;
@@ -239,29 +238,38 @@ impl<S: Store> Serving<S> {
         })
     }
 
-    /// What was written at a time that cannot be believed is taken back, if it gave the lock to this client. An
-    /// extension is not: its holder may believe in what it had before, until it hears of this.
+    /// What was written at a time that cannot be believed is taken back, if it gave the lock to this client, or had this
+    /// client hold it for longer. The answer to who asked for it.
     async fn untimely(
         &self,
         request: &Request<'_>,
         before: &Found,
         now: Found,
         change: &Change,
+        failure: Failure,
         known: &mut Known,
-    ) {
+    ) -> Answer {
         let is_new = matches!(change.holds, HoldChange::Replace { .. }) && change.message.is_none();
-        if is_new || matches!(request.verb, Verb::Acquire { .. }) {
-            self.take_back(request.name, before.state.fence, &now, known).await;
+        let (from, undo) = if is_new || matches!(request.verb, Verb::Acquire { .. }) {
+            let undo = taken_back(&now, before.state.fence);
+            (now, undo)
+        } else if matches!(change.holds, HoldChange::Extend { .. }) {
+            // Its holder may believe in what it had before, and in no more than that.
+            let from = Found { holds: before.holds.clone(), ..now };
+            let undo = barrier(&from);
+            (from, undo)
         } else {
             known.found = Some(now);
-        }
-    }
-
-    /// Frees a lock that nobody believes to hold. If that fails, the record ends by itself.
-    async fn take_back(&self, name: &Name, fence: u64, found: &Found, known: &mut Known) {
-        let written = self.write(name, found, &taken_back(found, fence), known).await;
-        if let Ok(Written::Done(now) | Written::Apart(now, _) | Written::Conflict(now)) = written {
-            known.found = Some(now);
+            return Answer::Failed(failure);
+        };
+        match self.write(request.name, &from, &undo, known).await {
+            Ok(Written::Done(now) | Written::Apart(now, _) | Written::Conflict(now)) => {
+                known.found = Some(now);
+                Answer::Failed(failure)
+            }
+            Ok(Written::Gone) => Answer::Failed(failure),
+            // It is there still, or may be.
+            Err(_) => Answer::Failed(Failure::new(FailureKind::Silent, failure.to_string())),
         }
     }
 }

@@ -196,7 +196,7 @@ impl ZooKeeperStore {
         let written_us = written_us(&stat);
         let off = self.compare_clocks(written_us, sent_us, received_us);
         let mut state = change.state.clone();
-        state.set_seen(written_us);
+        state.set_seen(written_us, WINDOW.ahead);
         let version = Version { epoch: write.epoch_after, own: Some(stat.version) };
         locked(&self.epochs)[bucket_of(name)] = Some(write.epoch_after);
         let mut now = self.found(version.pack(), state, &terms, written_us);
