@@ -167,11 +167,10 @@ impl ZooKeeperStore {
         // ZooKeeper 3.8 does not say when a multi has created a node: that is asked right behind it.
         let path = self.client.keys.lock(name);
         let created = write.is_new.then(|| connection.stat(&path));
-        if let Some(announced) = announced
-            && let Ok(result) = announced.await
-        {
-            result?;
-        }
+        let announced = match announced {
+            Some(announced) => announced.await.unwrap_or(Ok(())),
+            None => Ok(()),
+        };
         let done = done.await?;
         let received_us = wall_us(&*self.runtime);
         let failed = done.iter().enumerate().find_map(|(at, part)| match part {
@@ -180,6 +179,12 @@ impl ZooKeeperStore {
         });
         if let Some((at, code)) = failed {
             return self.not_written(&connection, name, &write, at, code).await;
+        }
+        if let Err(trouble) = announced {
+            // The ticket is written, and would be passed over.
+            let text =
+                format!("it cannot note that this client is there: {}", self.failure(trouble));
+            return Err(Failure::new(FailureKind::Broken, text).into());
         }
         // Unless another client has written it meanwhile: then it is read.
         let is_as_created = |stat: &Stat| stat.version == 0;
