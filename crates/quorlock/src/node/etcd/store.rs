@@ -174,10 +174,9 @@ impl EtcdStore {
             }
             (HoldChange::Replace { ttl, .. }, Some(lease), Some(token)) => {
                 let put = self.put_hold(name, None, &token, ttl, lease);
-                let is_other = |hold: &&Hold| hold.who.is_some() || hold.kind != lease.seconds;
-                // One transaction does not write a key twice.
-                for hold in found.holds.iter().filter(is_other) {
-                    all.push(delete(self.keys.hold(name, hold.who, hold.kind), Vec::new()));
+                if !found.holds.is_empty() {
+                    let kept = self.keys.hold(name, None, lease.seconds);
+                    all.extend(all_but(&self.keys.holds(name), kept));
                 }
                 all.push(put);
             }
@@ -411,6 +410,12 @@ pub(super) fn delete(key: Vec<u8>, range_end: Vec<u8>) -> RequestOp {
     RequestOp { request: Some(Request::Delete(DeleteRangeRequest { key, range_end })) }
 }
 
+/// Deletes all keys that begin like this but for one: a transaction must not write a key twice.
+fn all_but(prefix: &[u8], kept: Vec<u8>) -> [RequestOp; 2] {
+    let behind = [&kept[..], b"\0"].concat();
+    [delete(prefix.to_vec(), kept), delete(behind, end_of(prefix))]
+}
+
 fn is_put(op: &RequestOp, key: &[u8]) -> bool {
     matches!(&op.request, Some(Request::Put(put)) if put.key == key)
 }
@@ -448,6 +453,26 @@ pub(super) fn shown(key: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn however_many_hold_a_lock_they_are_deleted_in_two_ranges_around_the_next() {
+        let keys = Keys::new("p/".to_owned());
+        let name = Name::new("a").unwrap();
+        let kept = keys.hold(&name, None, 12);
+        let ranges = all_but(&keys.holds(&name), kept.clone());
+        let is_deleted = |key: &[u8]| {
+            ranges.iter().any(|op| {
+                let Some(Request::Delete(range)) = &op.request else { return false };
+                range.key.as_slice() <= key && key < range.range_end.as_slice()
+            })
+        };
+        assert!(!is_deleted(&kept));
+        for who in [None, Some(ParticipantId(0)), Some(ParticipantId(u64::MAX))] {
+            for seconds in [1, 3, 11, 13, 120] {
+                assert!(is_deleted(&keys.hold(&name, who, seconds)), "{who:?} {seconds}");
+            }
+        }
+    }
 
     #[test]
     fn who_was_not_heard_of_while_it_waited_may_have_missed_its_turn() {
