@@ -319,6 +319,7 @@ impl<V: Serve> Serving<V> {
             match self.serve.attempt(call, known, attempts).await {
                 Ok(answer) => return answer,
                 Err(failure) if is_passing(&failure) => attempts.why = Some(failure),
+                Err(failure) if known.is_unsure() => return Answer::Failed(may_run(&failure)),
                 Err(failure) => return Answer::Failed(failure),
             }
             known.stale();
@@ -328,8 +329,112 @@ impl<V: Serve> Serving<V> {
     }
 }
 
+/// The same failure, after a write whose fate is not known: whoever hears of it has to release.
+fn may_run(failure: &Failure) -> Failure {
+    let text = format!("{failure}; an attempt before this was not answered, and may yet be done");
+    Failure::new(FailureKind::Silent, text)
+}
+
 /// Whether it may be over soon.
 fn is_passing(failure: &Failure) -> bool {
     use FailureKind::{Broken, Silent, Unreachable};
     matches!(failure.kind(), Unreachable | Silent | Broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::NodeOptions;
+    use crate::node::Request;
+    use crate::node::Round;
+    use crate::runtime::TokioRuntime;
+    use crate::settings::Settings;
+    use crate::token::Token;
+    use std::sync::Mutex;
+    use tokio::sync::oneshot;
+
+    #[derive(Default)]
+    struct Unsure(bool);
+
+    impl Remember for Unsure {
+        fn is_unsure(&self) -> bool {
+            self.0
+        }
+
+        fn stale(&mut self) {}
+    }
+
+    /// The first write is not answered, and the next is refused.
+    struct SilentThenRefusing;
+
+    impl Serve for SilentThenRefusing {
+        type Known = Unsure;
+
+        async fn attempt(
+            &self,
+            _call: &Call,
+            known: &mut Unsure,
+            _attempts: &mut Attempts,
+        ) -> Result<Answer, Failure> {
+            let was_unsure = std::mem::replace(&mut known.0, true);
+            Err(match was_unsure {
+                false => Failure::new(FailureKind::Silent, "no answer"),
+                true => Failure::new(FailureKind::Rejected, "no room"),
+            })
+        }
+
+        fn listen(&self, _node: usize, _inbox: Weak<dyn Inbox>) {}
+
+        async fn close(&self) {}
+    }
+
+    struct Asked(Name, Token, Mutex<Option<oneshot::Sender<Answer>>>);
+
+    impl Round for Asked {
+        fn request(&self, _node: usize) -> Request<'_> {
+            let verb =
+                Verb::Acquire { token: &self.1, ttl: Duration::from_secs(5), proposal: None };
+            Request { name: &self.0, sent: Moment::default(), wall_us: 0, verb }
+        }
+
+        fn cast(self: Arc<Self>, _node: usize, answer: Answer) {
+            if let Some(to) = self.2.lock().unwrap().take() {
+                let _ = to.send(answer);
+            }
+        }
+
+        fn overdue(self: Arc<Self>, _node: usize, _why: Failure) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_after_a_write_that_was_not_answered_leaves_open_whether_it_ran() {
+        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
+        let token = Token::random(&*runtime);
+        let context = NodeContext::new(
+            &[""; 0],
+            &[],
+            &Settings::default(),
+            &NodeOptions::default(),
+            &runtime,
+            ClientId(1),
+        )
+        .unwrap();
+        let (known, readiness) = watch::channel(Some(Ok(Capabilities::new())));
+        let limit = Duration::from_secs(1);
+        let node = LaneNode::serve(
+            "test".into(),
+            SilentThenRefusing,
+            readiness,
+            Capabilities::new(),
+            limit,
+            &context,
+        );
+        let (to, answer) = oneshot::channel();
+        let asked = Asked(Name::new("a").unwrap(), token, Mutex::new(Some(to)));
+        node.submit(Call::new(Arc::new(asked), 0));
+        let Ok(Answer::Failed(failure)) = answer.await else { panic!("it fails") };
+        assert_eq!(failure.kind(), FailureKind::Silent);
+        assert!(failure.to_string().contains("no room"), "{failure}");
+        drop(known);
+    }
 }

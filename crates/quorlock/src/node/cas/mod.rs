@@ -46,6 +46,7 @@ use super::{ClientId, Failure, Grant, Inbox, Listed, ParticipantId};
 use crate::name::Name;
 use crate::runtime::Moment;
 pub(super) use state::{State, unescaped};
+pub(super) use step::fence_forgotten;
 pub(super) use worker::CasNode;
 
 use std::sync::Weak;
@@ -67,6 +68,12 @@ pub(super) trait Store: Send + Sync + 'static {
         found: &Found,
         change: &Change,
     ) -> impl Future<Output = Result<Written, Failure>> + Send;
+
+    /// Which of these clients are not there to get grant messages, as of no earlier than the call.
+    fn absent(
+        &self,
+        clients: &[ClientId],
+    ) -> impl Future<Output = Result<Vec<ClientId>, Failure>> + Send;
 
     /// Some of the locks that are held.
     fn list(&self, from: &[u8]) -> impl Future<Output = Result<Listed, Failure>> + Send;

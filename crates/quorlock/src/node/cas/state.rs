@@ -8,11 +8,15 @@ use std::time::Duration;
 use crate::node::{ClientId, Proposal, Secret, Ticket, TicketNumber};
 use crate::runtime::Moment;
 use crate::token::Token;
+use quorlock_protocol::ticket_kept;
 
 /// The first line of every value.
 const FIRST: &str = "quorlock 1";
-/// No more than this is read: no lock of this library is as large.
-const MOST_BYTES: usize = 1 << 20;
+/// No more than this is read: no store takes as much.
+const MOST_BYTES: usize = 4 << 20;
+/// So many can wait for one lock. With all that is said of each of them, and with all who can hold the lock, it is
+/// smaller than what a store refuses: 1 MiB for a request to ZooKeeper, and 1.5 MiB for one to etcd.
+pub(super) const MOST_WAITING: usize = 2_500;
 
 /// What is kept of a lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,6 +68,10 @@ impl Queue {
         self.0.is_empty()
     }
 
+    pub(super) fn has(&self, token: &Token) -> bool {
+        self.0.values().any(|place| place.token == *token)
+    }
+
     /// Takes or keeps a place, and returns its ticket number.
     pub(super) fn join(&mut self, ticket: &Ticket, place: Place) -> u64 {
         let mine = self.leave(&place.token);
@@ -78,7 +86,7 @@ impl Queue {
         ticket_no
     }
 
-    fn put(&mut self, ticket_no: u64, place: Place) {
+    pub(super) fn put(&mut self, ticket_no: u64, place: Place) {
         self.0.insert((ticket_no, place.token.text().to_vec()), place);
     }
 
@@ -94,9 +102,32 @@ impl Queue {
         self.0.pop_first().map(|(_, place)| place)
     }
 
-    /// A client is not there any more.
-    pub(super) fn remove_client(&mut self, client: ClientId) {
-        self.0.retain(|_, place| place.client != client);
+    /// The clients of those that stand in front, each once, and no more than so many.
+    pub(super) fn first_clients(&self, most: usize) -> Vec<ClientId> {
+        let mut clients = Vec::new();
+        for place in self.0.values() {
+            if clients.len() == most {
+                break;
+            }
+            if !clients.contains(&place.client) {
+                clients.push(place.client);
+            }
+        }
+        clients
+    }
+
+    /// Those who have not asked for longer than any waiter goes without asking again have given up, though their
+    /// clients may be there.
+    ///
+    /// The times are of two clocks. If these are further apart than tickets are kept, a waiter may lose its place to
+    /// this, which it has again once it asks.
+    pub(super) fn remove_forgotten(&mut self, wall_us: u64) {
+        self.0.retain(|_, place| place.kept_until_us() >= wall_us);
+    }
+
+    /// These clients are not there any more.
+    pub(super) fn remove_clients(&mut self, clients: &[ClientId]) {
+        self.0.retain(|_, place| !clients.contains(&place.client));
     }
 }
 
@@ -116,11 +147,6 @@ impl State {
         mine.map(|place| place.ttl).max()
     }
 
-    /// A client is not there any more: it waits for nothing.
-    pub(super) fn remove_client(&mut self, client: ClientId) {
-        self.queue.remove_client(client);
-    }
-
     /// How many stand in its queue.
     pub(in crate::node) fn waiting(&self) -> usize {
         self.queue.len()
@@ -131,10 +157,22 @@ impl State {
         !self.queue.is_empty()
     }
 
+    /// Whether there is no room for one more in the queue.
+    pub(super) fn is_full(&self) -> bool {
+        self.queue.len() >= MOST_WAITING
+    }
+
     /// What was written by the version that this was read from was written at that time of the store's clock.
-    pub(in crate::node) fn set_seen(&mut self, at_us: u64) {
+    ///
+    /// No ticket is noted as seen later than a clock within its window, of which `ahead` is a part, can have said:
+    /// another who is given the lock would have it for that much longer.
+    pub(in crate::node) fn set_seen(&mut self, at_us: u64, ahead: Duration) {
         for place in self.queue.0.values_mut() {
-            place.seen_us.get_or_insert(at_us);
+            let latest_us = match place.asked_us {
+                0 => u64::MAX,
+                asked_us => asked_us.saturating_add(micros(ahead)),
+            };
+            place.seen_us.get_or_insert(at_us.min(latest_us));
         }
     }
 
@@ -171,8 +209,7 @@ impl State {
                 ttl.as_micros(),
             );
             let _ = match (is_timed, seen_us) {
-                (false, _) => writeln!(text),
-                (true, None) => writeln!(text, " {asked_us}"),
+                (false, _) | (true, None) => writeln!(text, " {asked_us}"),
                 (true, Some(seen_us)) => writeln!(text, " {asked_us} {seen_us}"),
             };
         }
@@ -208,6 +245,16 @@ impl State {
 }
 
 impl Place {
+    /// Twice as long as its client has to ask again, so that clocks may be apart by as much. Earlier versions of this
+    /// library have not always noted when it was.
+    fn kept_until_us(&self) -> u64 {
+        let kept = ticket_kept(self.ttl).saturating_mul(2);
+        match self.asked_us {
+            0 => u64::MAX,
+            asked_us => asked_us.saturating_add(micros(kept)),
+        }
+    }
+
     fn decode(line: &str) -> Option<(u64, Self)> {
         let mut words = line.split_whitespace();
         let ticket_no = number(&mut words)?;
@@ -225,6 +272,10 @@ impl Place {
         let place = Self { token, client, waiter, secret, sent, ttl, proposal, asked_us, seen_us };
         Some((ticket_no, place))
     }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn number(words: &mut SplitWhitespace<'_>) -> Option<u64> {
@@ -286,14 +337,17 @@ mod tests {
         state.queue.put(u64::MAX, place(&runtime, Some(Proposal { least: 5, block: 128 })));
         assert_eq!(State::decode(&state.encode()), Some(state.clone()));
         let stamped = Place { asked_us: 7, ..place(&runtime, None) };
+        state.queue.put(4, stamped);
+        assert_eq!(State::decode(&state.encode()), Some(state.clone()), "when it was asked for");
+        state.queue.leave(&stamped.token);
         state.queue.put(2, stamped);
         state.queue.put(3, Place { asked_us: 8, seen_us: Some(9), ..stamped });
         let read = State::decode(&state.encode_timed());
         assert_eq!(read.as_ref(), Some(&state));
         let mut read = read.unwrap_or_default();
-        read.set_seen(11);
+        read.set_seen(11, Duration::from_micros(3));
         let seen: Vec<_> = read.queue.0.values().map(|place| place.seen_us).collect();
-        assert_eq!(seen, [Some(11), Some(11), Some(9), Some(11)]);
+        assert_eq!(seen, [Some(11), Some(10), Some(9), Some(11)]);
     }
 
     #[tokio::test]
@@ -333,7 +387,8 @@ mod tests {
         assert_eq!(queue.join(&ticket(TicketNumber::New(1)), a), 5, "it keeps its place");
         assert_eq!(queue.join(&ticket(TicketNumber::Agreed(2)), b), 2);
         assert_eq!(queue.next(), Some(b));
-        queue.remove_client(a.client);
+        assert_eq!(queue.first_clients(1), [a.client]);
+        queue.remove_clients(&[a.client]);
         assert!(queue.is_empty());
     }
 }

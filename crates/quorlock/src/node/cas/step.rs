@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::state::{Noted, Place, State};
 use super::{Change, Found, HoldChange, Message, Window};
 use crate::node::{
-    Answer, Failure, Grant, Holder, ParticipantId, Proposal, Queued, Record, Request, Seen, Ticket,
-    Verb, noted,
+    Answer, Failure, FailureKind, Grant, Holder, ParticipantId, Proposal, Queued, Record, Request,
+    Seen, Ticket, Verb, noted,
 };
 use crate::runtime::Moment;
 use crate::token::Token;
-use quorlock_protocol::FENCES_END;
+use quorlock_protocol::{MOST_AHEAD_US, plausible};
 
 /// So many can hold one lock with each other.
 const MOST_HOLDS: usize = 256;
@@ -103,10 +103,28 @@ pub(super) fn kept_longer(found: &Found, request: &Request<'_>) -> Change {
     Change { holds, ..barrier(found) }
 }
 
-/// A change that takes the lock from who was given it at a time that cannot be believed.
-pub(super) fn taken_back(found: &Found) -> Change {
-    let state = State { token: None, note: None, ..found.state.clone() };
+/// A change that takes the lock from who was given it at a time that cannot be believed. Nobody has seen the fence
+/// that came with it, so that it is `fence` again, as before: the clock that it followed may have been far ahead.
+pub(super) fn taken_back(found: &Found, fence: u64) -> Change {
+    let state = State { token: None, note: None, fence, ..found.state.clone() };
     Change { state, holds: HoldChange::Clear, only_if_held: false, message: None }
+}
+
+/// A change that forgets the fence of a free lock, if it is above what any holder can have been given by this time of
+/// day.
+pub(in crate::node) fn fence_forgotten(found: &Found, wall_us: u64) -> Option<Change> {
+    let is_free = found.holds.is_empty();
+    let is_too_high = found.state.fence > wall_us.saturating_add(MOST_AHEAD_US);
+    let state = State { fence: 0, ..found.state.clone() };
+    let change = Change { state, holds: HoldChange::Keep, only_if_held: false, message: None };
+    (is_free && is_too_high).then_some(change)
+}
+
+fn no_room(waiting: usize) -> Failure {
+    let text = format!(
+        "{waiting} wait for this lock already, and there is no room for more; try again later, or use several locks"
+    );
+    Failure::new(FailureKind::Rejected, text)
 }
 
 /// A lock, and what is to be made of it.
@@ -149,7 +167,7 @@ impl Lock<'_> {
         if !self.is_of(token) {
             return Step::Answer(Answer::Refused);
         }
-        if fence >= FENCES_END {
+        if !plausible(fence, self.wall_us) {
             return Step::Answer(Answer::Failed(Failure::fence(fence, self.wall_us)));
         }
         if fence <= self.state.fence {
@@ -191,6 +209,11 @@ impl Lock<'_> {
         let (token, asked_us) = (*token, self.wall_us);
         let place =
             Place { token, client, waiter, secret, sent, ttl, proposal, asked_us, seen_us: None };
+        self.state.queue.remove_forgotten(self.wall_us);
+        // Only who joins is refused for this: who holds the lock has to be able to write.
+        if record.is_some() && self.state.is_full() && !self.state.queue.has(&token) {
+            return Step::Answer(Answer::Failed(no_room(self.state.waiting())));
+        }
         let ticket_no = self.state.queue.join(ticket, place);
         let will_notify = self.around.will_notify;
         let queued = Answer::Queued(Box::new(Queued { ticket_no, record, will_notify }));
@@ -263,7 +286,12 @@ impl Lock<'_> {
     /// Frees it, or passes it on.
     fn free(mut self, next: u64) -> Step {
         self.state.note = None;
-        match self.pass_on(None, next) {
+        // Above such a fence nobody is given one: those who wait are told so when they ask again.
+        let turn = match plausible(self.state.fence.max(next), self.wall_us) {
+            true => self.pass_on(None, next),
+            false => Turn::Nobody,
+        };
+        match turn {
             Turn::Another(place, message) => {
                 self.write(Answer::Done, place.takes_over(), false, Some(message))
             }
@@ -276,6 +304,7 @@ impl Lock<'_> {
 
     /// Has the first in the queue hold it, with the fence `next` at least, unless that is `me`.
     fn pass_on(&mut self, me: Option<&Token>, next: u64) -> Turn {
+        self.state.queue.remove_forgotten(self.wall_us);
         while let Some(place) = self.state.queue.next() {
             if me == Some(&place.token) {
                 return Turn::Mine;
@@ -310,10 +339,11 @@ impl Lock<'_> {
         Ok(())
     }
 
-    /// The answer if there is no fence above the last.
+    /// The answer if there is no fence above the last, or none that anybody can be given by now.
     fn used_up(&self, proposal: Option<Proposal>) -> Option<Answer> {
         let (wanted, last) = (proposal?, self.state.fence);
-        let is_used_up = wanted.after(last).is_none();
+        let is_plausible = plausible(last.max(wanted.least), self.wall_us);
+        let is_used_up = wanted.after(last).is_none() || !is_plausible;
         is_used_up.then(|| Answer::Failed(Failure::fence(last.max(wanted.last()), self.wall_us)))
     }
 
@@ -334,5 +364,181 @@ impl Lock<'_> {
         message: Option<Message>,
     ) -> Step {
         Step::Write(answer, Box::new(Change { state: self.state, holds, only_if_held, message }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::Name;
+    use crate::node::cas::Hold;
+    use crate::node::cas::state::MOST_WAITING;
+    use crate::node::{ClientId, Secret, TicketNumber};
+    use crate::runtime::{Runtime, TokioRuntime};
+
+    const TTL: Duration = Duration::from_secs(10);
+    const NOW_US: u64 = 1_800_000_000_000_000;
+    const DAY_US: u64 = MOST_AHEAD_US;
+
+    fn proposal(least: u64) -> Option<Proposal> {
+        Some(Proposal { least, block: 1 })
+    }
+
+    /// What a request at `NOW_US` makes of a lock.
+    fn made(found: &Found, verb: Verb<'_>) -> Step {
+        let name = Name::new("a").unwrap();
+        let request = Request { name: &name, sent: Moment::default(), wall_us: NOW_US, verb };
+        let around = Around { now: Moment::default(), will_notify: true, window: None };
+        step(found, &request, around)
+    }
+
+    fn held_by(token: Token) -> Found {
+        let until = Moment::default().after(TTL);
+        let holds = vec![Hold { who: None, kind: 0, until, end_us: 0 }];
+        let state = State { token: Some(token), ..State::default() };
+        Found { version: 1, state, holds }
+    }
+
+    fn waiter(runtime: &dyn Runtime, asked_us: u64) -> Place {
+        Place {
+            token: Token::random(runtime),
+            client: ClientId::random(runtime),
+            waiter: 1,
+            secret: Secret::random(runtime),
+            sent: Moment::default(),
+            ttl: TTL,
+            proposal: proposal(NOW_US),
+            asked_us,
+            seen_us: None,
+        }
+    }
+
+    fn ticket(runtime: &dyn Runtime) -> Ticket {
+        Ticket {
+            client: ClientId::random(runtime),
+            waiter: 1,
+            secret: Secret::random(runtime),
+            ticket_no: TicketNumber::New(1),
+            sent: Moment::default(),
+            keep: TTL * 3,
+        }
+    }
+
+    fn wait<'a>(token: &'a Token, ticket: Ticket) -> Verb<'a> {
+        Verb::Wait { token, ttl: TTL, ticket, yielding: false, proposal: proposal(NOW_US) }
+    }
+
+    fn kind_of(step: &Step) -> Option<FailureKind> {
+        match step {
+            Step::Answer(Answer::Failed(failure)) => Some(failure.kind()),
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_granted_above_a_fence_that_nobody_can_have_been_given() {
+        let runtime = TokioRuntime::current();
+        let token = Token::random(&runtime);
+        for (fence, least, is_refused) in [
+            (NOW_US + DAY_US, NOW_US, false),
+            (NOW_US + DAY_US + 1, NOW_US, true),
+            (0, NOW_US + DAY_US, false),
+            (0, NOW_US + DAY_US + 1, true),
+        ] {
+            let found = Found { state: State { fence, ..State::default() }, ..Found::default() };
+            let proposal = proposal(least);
+            let acquired = made(&found, Verb::Acquire { token: &token, ttl: TTL, proposal });
+            let ticket = ticket(&runtime);
+            let waits = Verb::Wait { token: &token, ttl: TTL, ticket, yielding: false, proposal };
+            for step in [acquired, made(&found, waits)] {
+                let kind = kind_of(&step);
+                assert_eq!(kind, is_refused.then_some(FailureKind::Fence), "{fence} {least}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lock_with_such_a_fence_is_freed_and_not_passed_on() {
+        let runtime = TokioRuntime::current();
+        let token = Token::random(&runtime);
+        let mut found = held_by(token);
+        found.state.queue.put(1, waiter(&runtime, NOW_US));
+        let release =
+            Verb::Release { token: &token, until: None, next: 0, queued: true, participant: None };
+        let holds_after = |found: &Found| match made(found, release) {
+            Step::Write(Answer::Done, change) => change.holds,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(holds_after(&found), HoldChange::Replace { .. }));
+        found.state.fence = NOW_US + DAY_US + 1;
+        assert_eq!(holds_after(&found), HoldChange::Clear);
+    }
+
+    #[tokio::test]
+    async fn a_fence_is_forgotten_only_if_nobody_can_have_been_given_it() {
+        let found = |fence| Found {
+            version: 1,
+            state: State { fence, ..State::default() },
+            ..Found::default()
+        };
+        assert!(fence_forgotten(&found(NOW_US + DAY_US), NOW_US).is_none());
+        let change = fence_forgotten(&found(NOW_US + DAY_US + 1), NOW_US).unwrap();
+        assert_eq!((change.state.fence, change.holds), (0, HoldChange::Keep));
+        let mut held = held_by(Token::random(&TokioRuntime::current()));
+        held.state.fence = u64::MAX;
+        assert!(fence_forgotten(&held, NOW_US).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_ticket_of_a_waiter_that_has_long_given_up_gets_no_turn() {
+        let runtime = TokioRuntime::current();
+        let token = Token::random(&runtime);
+        let release =
+            Verb::Release { token: &token, until: None, next: 0, queued: true, participant: None };
+        let kept_us = 60_000_000;
+        for (ago_us, has_turn) in [(kept_us, true), (kept_us + 1, false)] {
+            let mut found = held_by(token);
+            found.state.queue.put(1, waiter(&runtime, NOW_US - ago_us));
+            let Step::Write(Answer::Done, change) = made(&found, release) else { panic!() };
+            assert_eq!(change.message.is_some(), has_turn);
+            let other = Token::random(&runtime);
+            let Step::Write(_, change) = made(&found, wait(&other, ticket(&runtime))) else {
+                panic!()
+            };
+            assert_eq!(change.state.waiting(), 1 + usize::from(has_turn));
+        }
+        // It was noted by a clock that is ahead of ours.
+        let mut found = held_by(token);
+        found.state.queue.put(1, waiter(&runtime, NOW_US + 7 * kept_us));
+        let Step::Write(Answer::Done, change) = made(&found, release) else { panic!() };
+        assert!(change.message.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_refuses_those_who_join_and_nobody_else() {
+        let runtime = TokioRuntime::current();
+        let token = Token::random(&runtime);
+        let mut found = held_by(token);
+        let last = Place { seen_us: Some(NOW_US), ..waiter(&runtime, NOW_US) };
+        for number in 0..MOST_WAITING as u64 {
+            let token = Token::random(&runtime);
+            found.state.queue.put(u64::MAX - number, Place { token, ..last });
+        }
+        let other = Token::random(&runtime);
+        let joins = made(&found, wait(&other, ticket(&runtime)));
+        assert_eq!(kind_of(&joins), Some(FailureKind::Rejected));
+        let there = found.state.queue.next().unwrap().token;
+        found.state.queue.put(1, Place { token: there, ..last });
+        assert!(matches!(made(&found, wait(&there, ticket(&runtime))), Step::Write(..)));
+        let extend = Verb::Extend {
+            token: &token,
+            ttl: TTL,
+            restore: crate::node::Restore::Never,
+            participant: None,
+        };
+        assert!(matches!(made(&found, extend), Step::Write(Answer::Granted { .. }, _)));
+        let written = found.state.encode_timed();
+        assert!(written.len() < 900 << 10, "{}", written.len());
+        assert_eq!(State::decode(&written).as_ref(), Some(&found.state));
     }
 }

@@ -10,9 +10,12 @@ use super::{Change, Found, HoldChange, Store, Window, Written};
 use crate::name::Name;
 use crate::node::lanes::{Attempts, LaneNode, Readiness, Remember, Serve};
 use crate::node::{
-    Answer, Call, Capabilities, Failure, FailureKind, Inbox, NodeContext, Request, Verb,
+    Answer, Call, Capabilities, ClientId, Failure, FailureKind, Inbox, NodeContext, Request, Verb,
 };
 use crate::runtime::Runtime;
+
+/// So many clients are looked for at once.
+const LOOKED_FOR: usize = 100;
 
 /// A node on a store.
 pub(in crate::node) type CasNode<S> = LaneNode<Serving<S>>;
@@ -146,8 +149,8 @@ impl<S: Store> Serve for Serving<S> {
                         known.found = Some(now);
                         return Ok(answer);
                     }
-                    self.untimely(&request, now, &change, known).await;
-                    return Ok(Answer::Failed(was_behind()));
+                    let failure = was_behind();
+                    return Ok(self.untimely(&request, &found, now, &change, failure, known).await);
                 }
                 Ok(Written::Apart(now, failure)) => {
                     let rests_on_time = match answer {
@@ -159,8 +162,7 @@ impl<S: Store> Serve for Serving<S> {
                         known.found = Some(now);
                         return Ok(answer);
                     }
-                    self.untimely(&request, now, &change, known).await;
-                    return Ok(Answer::Failed(failure));
+                    return Ok(self.untimely(&request, &found, now, &change, failure, known).await);
                 }
                 Ok(Written::Conflict(now)) => {
                     attempts.released = was_released;
@@ -169,7 +171,7 @@ impl<S: Store> Serve for Serving<S> {
                 Ok(Written::Gone) => {
                     attempts.released = was_released;
                     if let Some(message) = &change.message {
-                        found.state.remove_client(message.client);
+                        found = self.without_absent(name, found, message.client, known).await?;
                     }
                 }
                 Err(failure) => {
@@ -211,28 +213,63 @@ impl<S: Store> Serving<S> {
         written
     }
 
-    /// What was written at a time that cannot be believed is taken back, if it gave the lock to this client. An
-    /// extension is not: its holder may believe in what it had before, until it hears of this.
+    /// What is there once those in front of the queue have gone whose clients are not there, as `gone` is not.
+    ///
+    /// They are left out of what is written next. If there may be more of them, that is written at once: whoever is
+    /// cut off has then made the queue shorter for the next.
+    async fn without_absent(
+        &self,
+        name: &Name,
+        mut found: Found,
+        gone: ClientId,
+        known: &mut Known,
+    ) -> Result<Found, Failure> {
+        let first = found.state.queue.first_clients(LOOKED_FOR);
+        let mut absent = self.store.absent(&first).await?;
+        let may_be_more = absent.len() == LOOKED_FOR;
+        absent.push(gone);
+        found.state.queue.remove_clients(&absent);
+        if !may_be_more {
+            return Ok(found);
+        }
+        Ok(match self.write(name, &found, &barrier(&found), known).await? {
+            Written::Done(now) | Written::Apart(now, _) | Written::Conflict(now) => now,
+            Written::Gone => found,
+        })
+    }
+
+    /// What was written at a time that cannot be believed is taken back, if it gave the lock to this client, or had this
+    /// client hold it for longer. The answer to who asked for it.
     async fn untimely(
         &self,
         request: &Request<'_>,
+        before: &Found,
         now: Found,
         change: &Change,
+        failure: Failure,
         known: &mut Known,
-    ) {
+    ) -> Answer {
         let is_new = matches!(change.holds, HoldChange::Replace { .. }) && change.message.is_none();
-        if is_new || matches!(request.verb, Verb::Acquire { .. }) {
-            self.take_back(request.name, &now, known).await;
+        let (from, undo) = if is_new || matches!(request.verb, Verb::Acquire { .. }) {
+            let undo = taken_back(&now, before.state.fence);
+            (now, undo)
+        } else if matches!(change.holds, HoldChange::Extend { .. }) {
+            // Its holder may believe in what it had before, and in no more than that.
+            let from = Found { holds: before.holds.clone(), ..now };
+            let undo = barrier(&from);
+            (from, undo)
         } else {
             known.found = Some(now);
-        }
-    }
-
-    /// Frees a lock that nobody believes to hold. If that fails, the record ends by itself.
-    async fn take_back(&self, name: &Name, found: &Found, known: &mut Known) {
-        let written = self.write(name, found, &taken_back(found), known).await;
-        if let Ok(Written::Done(now) | Written::Apart(now, _) | Written::Conflict(now)) = written {
-            known.found = Some(now);
+            return Answer::Failed(failure);
+        };
+        match self.write(request.name, &from, &undo, known).await {
+            Ok(Written::Done(now) | Written::Apart(now, _) | Written::Conflict(now)) => {
+                known.found = Some(now);
+                Answer::Failed(failure)
+            }
+            Ok(Written::Gone) => Answer::Failed(failure),
+            // It is there still, or may be.
+            Err(_) => Answer::Failed(Failure::new(FailureKind::Silent, failure.to_string())),
         }
     }
 }

@@ -158,26 +158,35 @@ impl Client {
         R: Message + Default + FromCluster + 'static,
     {
         let at = self.active.load(Ordering::Acquire);
+        let is_known = locked(&self.members[at].state).is_known;
+        if !is_known && let Err(failure) = self.status(at).await {
+            return Err(self.passed_over(at, &failure).into());
+        }
+        let was_logged_in = locked(&self.token).is_some();
         match self.call_one(at, path, message).await {
             Ok(answer) => {
                 locked(&self.members[at].state).why = None;
                 Ok(answer)
             }
-            Err(Trouble::Failed(failure)) => Err(self.passed_over(at, &failure).into()),
+            Err(Trouble::Failed(failure)) => {
+                // Any member logs us in again.
+                let is_logged_out = was_logged_in && locked(&self.token).is_none();
+                if is_logged_out || !is_fault_of_member(&failure) {
+                    let text = format!("{}: {failure}", self.name(at));
+                    return Err(Failure::new(failure.kind(), text).into());
+                }
+                Err(self.passed_over(at, &failure).into())
+            }
             Err(trouble) => Err(trouble),
         }
     }
 
-    /// Calls one member, which has to be of the right cluster.
+    /// Calls one member, which is known to be of the right cluster.
     async fn call_one<Q, R>(&self, at: usize, path: &'static str, message: Q) -> Result<R, Trouble>
     where
         Q: Message + Clone + 'static,
         R: Message + Default + FromCluster + 'static,
     {
-        let is_known = locked(&self.members[at].state).is_known;
-        if !is_known {
-            self.status(at).await?;
-        }
         if self.login.is_some() && locked(&self.token).is_none() {
             self.log_in(at).await?;
         }
@@ -402,6 +411,12 @@ impl Client {
     }
 }
 
+/// Whether another member may do what this one did not. What the cluster refuses, all of them refuse.
+fn is_fault_of_member(failure: &Failure) -> bool {
+    use FailureKind::{Broken, Silent, Unreachable};
+    matches!(failure.kind(), Unreachable | Silent | Broken)
+}
+
 /// Whether there was no connection.
 fn is_refused(status: &Status) -> bool {
     let mut error = status.source();
@@ -453,6 +468,21 @@ mod tests {
         let address = Address::parse(0, "etcd://ann:hunter2@a").unwrap();
         let client = Client::new(&address, KEEP_ALIVE).unwrap();
         assert!(!format!("{client:?} {address:?}").contains("hunter2"));
+    }
+
+    #[tokio::test]
+    async fn what_the_cluster_refuses_is_not_asked_of_another_member() {
+        let address = Address::parse(0, "etcd://a,b").unwrap();
+        let client = Client::new(&address, KEEP_ALIVE).unwrap();
+        let is_fault = |status| match client.trouble(&status) {
+            Trouble::Failed(failure) => is_fault_of_member(&failure),
+            Trouble::NoLease => false,
+        };
+        assert!(is_fault(Status::unavailable("etcdserver: no leader")));
+        assert!(is_fault(Status::unknown("x")));
+        assert!(!is_fault(Status::permission_denied("x")));
+        assert!(!is_fault(Status::invalid_argument("etcdserver: request is too large")));
+        assert!(!is_fault(Status::resource_exhausted("etcdserver: mvcc: database space exceeded")));
     }
 
     #[test]

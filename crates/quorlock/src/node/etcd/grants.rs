@@ -109,7 +109,7 @@ impl EtcdStore {
         }
     }
 
-    fn tell(&self, what: impl FnOnce(usize, &dyn Inbox)) {
+    pub(super) fn tell(&self, what: impl FnOnce(usize, &dyn Inbox)) {
         let to = locked(&self.inbox).clone();
         if let Some((node, inbox)) = to
             && let Some(inbox) = inbox.upgrade()

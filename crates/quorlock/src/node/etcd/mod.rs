@@ -84,11 +84,7 @@ pub(super) const KIND: Kind = Kind {
         Ok(Box::pin(async { Look::without_marker(label) }))
     },
     forget: forget::forget,
-    // No fence is refused for the time of day.
-    forget_fence: |index, url, _, _| {
-        let label = label(index, url)?;
-        Ok(Box::pin(async { (label, Ok(0)) }))
-    },
+    forget_fence: forget::forget_fence,
 };
 
 /// A call may take so long: longer than an election usually does.

@@ -53,8 +53,29 @@ pub(super) struct EtcdStore {
 struct Life {
     /// When it was last said that it is there.
     said: Option<Moment>,
+    /// Since when it waits for some lock.
+    waits_since: Option<Moment>,
     /// It waits for a lock until then, or has given up.
     waits_until: Option<Moment>,
+}
+
+impl Life {
+    /// It waits for a lock until then.
+    fn wait(&mut self, now: Moment, until: Moment) {
+        let before = self.waits_until.filter(|before| *before > now);
+        if before.is_none() {
+            self.waits_since = Some(now);
+        }
+        self.waits_until = Some(before.map_or(until, |before| before.max(until)));
+    }
+
+    /// It said then that it is there. Returns whether others may have passed it over before, since they did not know
+    /// that it was.
+    fn say(&mut self, now: Moment) -> bool {
+        let Some(before) = self.said.replace(now) else { return false };
+        let waited = self.waits_since.is_some_and(|since| since <= before.after(SIGN_OF_LIFE));
+        waited && now.since(before) >= LIFE
+    }
 }
 
 impl EtcdStore {
@@ -153,10 +174,9 @@ impl EtcdStore {
             }
             (HoldChange::Replace { ttl, .. }, Some(lease), Some(token)) => {
                 let put = self.put_hold(name, None, &token, ttl, lease);
-                let is_other = |hold: &&Hold| hold.who.is_some() || hold.kind != lease.seconds;
-                // One transaction does not write a key twice.
-                for hold in found.holds.iter().filter(is_other) {
-                    all.push(delete(self.keys.hold(name, hold.who, hold.kind), Vec::new()));
+                if !found.holds.is_empty() {
+                    let kept = self.keys.hold(name, None, lease.seconds);
+                    all.extend(all_but(&self.keys.holds(name), kept));
                 }
                 all.push(put);
             }
@@ -201,8 +221,7 @@ impl EtcdStore {
         let now = self.runtime.now();
         {
             let mut life = locked(&self.life);
-            let until = now.after(ticket_kept(ttl));
-            life.waits_until = Some(life.waits_until.map_or(until, |before| before.max(until)));
+            life.wait(now, now.after(ticket_kept(ttl)));
             self.waits.notify_one();
             if life.said.is_some_and(|said| now.since(said) < SIGN_OF_LIFE) {
                 return Ok(None);
@@ -233,10 +252,18 @@ impl EtcdStore {
         let sign = put(self.keys.client(self.me), Vec::new(), lease.id);
         let txn = TxnRequest { success: vec![sign], ..TxnRequest::default() };
         match self.txn(txn).await {
-            Ok(_) => locked(&self.life).said = Some(now),
+            Ok(_) => self.has_said(now),
             Err(Trouble::NoLease) => self.leases.forget(),
             // It is tried again before long.
             Err(Trouble::Failed(_)) => {}
+        }
+    }
+
+    /// Whoever waits here asks again if its turn may have gone to another.
+    fn has_said(&self, now: Moment) {
+        let was_missed = locked(&self.life).say(now);
+        if was_missed {
+            self.tell(|node, inbox| inbox.interrupted(node));
         }
     }
 
@@ -287,7 +314,7 @@ impl EtcdStore {
         let answer = self.txn(TxnRequest { compare, success, failure }).await?;
         if answer.succeeded {
             if says_alive {
-                locked(&self.life).said = Some(now);
+                self.has_said(now);
             }
             let version = answer.header.map_or(0, |header| header.revision);
             return Ok(Written::Done(Found { version, state: change.state.clone(), holds }));
@@ -317,6 +344,14 @@ impl Store for EtcdStore {
                 Err(Trouble::NoLease) => self.leases.forget(),
             }
         }
+    }
+
+    async fn absent(&self, clients: &[ClientId]) -> Result<Vec<ClientId>, Failure> {
+        let reads = clients.iter().map(|client| get(self.keys.client(*client), Vec::new()));
+        let txn = TxnRequest { success: reads.collect(), ..TxnRequest::default() };
+        let answer = self.txn(txn).await.map_err(Trouble::failure)?;
+        let is_absent = |(at, client)| kvs(&answer, at).is_empty().then_some(client);
+        Ok(clients.iter().copied().enumerate().filter_map(is_absent).collect())
     }
 
     async fn list(&self, from: &[u8]) -> Result<Listed, Failure> {
@@ -375,6 +410,12 @@ pub(super) fn delete(key: Vec<u8>, range_end: Vec<u8>) -> RequestOp {
     RequestOp { request: Some(Request::Delete(DeleteRangeRequest { key, range_end })) }
 }
 
+/// Deletes all keys that begin like this but for one: a transaction must not write a key twice.
+fn all_but(prefix: &[u8], kept: Vec<u8>) -> [RequestOp; 2] {
+    let behind = [&kept[..], b"\0"].concat();
+    [delete(prefix.to_vec(), kept), delete(behind, end_of(prefix))]
+}
+
 fn is_put(op: &RequestOp, key: &[u8]) -> bool {
     matches!(&op.request, Some(Request::Put(put)) if put.key == key)
 }
@@ -407,4 +448,44 @@ fn parse_hold(value: &[u8]) -> Option<(Token, u64)> {
 
 pub(super) fn shown(key: &[u8]) -> String {
     String::from_utf8_lossy(key).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_many_hold_a_lock_they_are_deleted_in_two_ranges_around_the_next() {
+        let keys = Keys::new("p/".to_owned());
+        let name = Name::new("a").unwrap();
+        let kept = keys.hold(&name, None, 12);
+        let ranges = all_but(&keys.holds(&name), kept.clone());
+        let is_deleted = |key: &[u8]| {
+            ranges.iter().any(|op| {
+                let Some(Request::Delete(range)) = &op.request else { return false };
+                range.key.as_slice() <= key && key < range.range_end.as_slice()
+            })
+        };
+        assert!(!is_deleted(&kept));
+        for who in [None, Some(ParticipantId(0)), Some(ParticipantId(u64::MAX))] {
+            for seconds in [1, 3, 11, 13, 120] {
+                assert!(is_deleted(&keys.hold(&name, who, seconds)), "{who:?} {seconds}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_was_not_heard_of_while_it_waited_may_have_missed_its_turn() {
+        let at = |millis| Moment::default().after(Duration::from_millis(millis));
+        let mut life = Life::default();
+        life.wait(at(1), at(30_000));
+        assert!(!life.say(at(0)), "the first sign");
+        assert!(!life.say(at(2_999)));
+        assert!(life.say(at(6_000)), "it stood still");
+        assert!(!life.say(at(7_500)));
+        // It waited for nothing meanwhile.
+        life.wait(at(60_000), at(90_000));
+        assert!(!life.say(at(60_000)));
+        assert!(life.say(at(63_000)));
+    }
 }

@@ -14,9 +14,9 @@ use super::wire::{Code, Request};
 use crate::Error;
 use crate::admin::forget::Kept;
 use crate::name::Name;
-use crate::node::cas::{Change, Found, HoldChange, Written};
+use crate::node::cas::{Change, Found, HoldChange, Written, fence_forgotten};
 use crate::node::{Failure, NodeContext};
-use crate::runtime::BoxFuture;
+use crate::runtime::{BoxFuture, wall_us};
 
 pub(in crate::node) fn forget(
     index: usize,
@@ -31,6 +31,32 @@ pub(in crate::node) fn forget(
         let store = ZooKeeperStore::new(client, context.client, &context.runtime);
         (address.label, forget_all(&store, &names).await)
     }))
+}
+
+/// Has an ensemble forget the fence of a free lock if it is above what any holder can have been given. Says whether it
+/// has.
+pub(in crate::node) fn forget_fence(
+    index: usize,
+    url: &str,
+    context: &NodeContext,
+    name: &Name,
+) -> Result<BoxFuture<'static, Kept>, Error> {
+    let address = Address::parse(index, url)?;
+    let (context, name) = (context.clone(), name.clone());
+    let client = Client::new(&address, USUAL_LIMIT)?;
+    Ok(Box::pin(async move {
+        let store = ZooKeeperStore::new(client, context.client, &context.runtime);
+        (address.label, forget_fence_in(&store, &name).await)
+    }))
+}
+
+async fn forget_fence_in(store: &ZooKeeperStore, name: &Name) -> Result<i64, Failure> {
+    let (created, _reports) = unbounded_channel();
+    let (_, connection) = store.client.dial(&created).await?;
+    store.client.set_up(&connection);
+    let forgotten = store.forget_fence(name).await;
+    connection.close().await;
+    forgotten.map(i64::from)
 }
 
 /// Returns how many are held or waited for, and were not changed.
@@ -57,6 +83,21 @@ impl ZooKeeperStore {
             }
             if self.delete(name, &found).await? {
                 return Ok(true);
+            }
+        }
+    }
+
+    /// Forgets a fence that no holder can have been given, if nobody holds the lock. Returns whether there was one.
+    async fn forget_fence(&self, name: &Name) -> Result<bool, Failure> {
+        loop {
+            let found = self.read_now(name).await?;
+            let Some(found) = self.judged(name, found).await? else { continue };
+            let Some(change) = fence_forgotten(&found, wall_us(&*self.runtime)) else {
+                return Ok(false);
+            };
+            match self.write_now(name, &found, &change).await? {
+                Written::Done(_) | Written::Apart(..) => return Ok(true),
+                Written::Conflict(_) | Written::Gone => {}
             }
         }
     }

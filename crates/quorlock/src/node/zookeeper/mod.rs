@@ -93,11 +93,7 @@ pub(super) const KIND: Kind = Kind {
         Ok(Box::pin(async { Look::without_marker(label) }))
     },
     forget: forget::forget,
-    // No fence is refused for the time of day.
-    forget_fence: |index, url, _, _| {
-        let label = label(index, url)?;
-        Ok(Box::pin(async { (label, Ok(0)) }))
-    },
+    forget_fence: forget::forget_fence,
 };
 
 /// How far the leader's clock may be from ours. All clients have to agree on it, so that it cannot be set.

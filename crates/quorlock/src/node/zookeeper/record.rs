@@ -14,6 +14,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::WINDOW;
 use crate::node::ParticipantId;
 use crate::node::cas::{Hold, HoldChange, State};
 use crate::runtime::Moment;
@@ -91,7 +92,7 @@ pub(in crate::node) fn decode(data: &[u8], written_us: u64) -> Option<(State, Ve
     let (holds, state): (Vec<&str>, Vec<&str>) =
         text.lines().partition(|line| line.starts_with(HOLD));
     let mut state = State::decode(state.join("\n").as_bytes())?;
-    state.set_seen(written_us);
+    state.set_seen(written_us, WINDOW.ahead);
     let terms: Option<Vec<_>> = holds.into_iter().map(parse_term).collect();
     Some((state, terms?))
 }

@@ -28,8 +28,6 @@ use crate::node::cas::{Change, Found, Store, Window, Written};
 use crate::node::{ClientId, Failure, FailureKind, Inbox, Listed};
 use crate::runtime::{Runtime, random_u64, wall_us};
 
-/// What a lock may take: a server refuses messages of 1 MiB.
-const LARGEST: usize = 900 << 10;
 /// A node whose data has a higher version is deleted and created with the next write, before its versions wrap.
 const WORN: i32 = 1 << 30;
 
@@ -160,13 +158,6 @@ impl ZooKeeperStore {
         let connection = self.client.connection().await?;
         let terms = terms(&found.holds, change.holds);
         let data = record::encode(&change.state, &terms);
-        if data.len() > LARGEST {
-            let text = format!(
-                "{} wait for this lock, which is more than a ZooKeeper node has room for",
-                change.state.waiting()
-            );
-            return Err(Failure::new(FailureKind::Rejected, text).into());
-        }
         let write = self.requests(name, found, change, &data);
         // Sent before the write, and so done before it.
         let waits_for = change.state.longest_ttl(self.me);
@@ -176,11 +167,10 @@ impl ZooKeeperStore {
         // ZooKeeper 3.8 does not say when a multi has created a node: that is asked right behind it.
         let path = self.client.keys.lock(name);
         let created = write.is_new.then(|| connection.stat(&path));
-        if let Some(announced) = announced
-            && let Ok(result) = announced.await
-        {
-            result?;
-        }
+        let announced = match announced {
+            Some(announced) => announced.await.unwrap_or(Ok(())),
+            None => Ok(()),
+        };
         let done = done.await?;
         let received_us = wall_us(&*self.runtime);
         let failed = done.iter().enumerate().find_map(|(at, part)| match part {
@@ -189,6 +179,12 @@ impl ZooKeeperStore {
         });
         if let Some((at, code)) = failed {
             return self.not_written(&connection, name, &write, at, code).await;
+        }
+        if let Err(trouble) = announced {
+            // The ticket is written, and would be passed over.
+            let text =
+                format!("it cannot note that this client is there: {}", self.failure(trouble));
+            return Err(Failure::new(FailureKind::Broken, text).into());
         }
         // Unless another client has written it meanwhile: then it is read.
         let is_as_created = |stat: &Stat| stat.version == 0;
@@ -205,7 +201,7 @@ impl ZooKeeperStore {
         let written_us = written_us(&stat);
         let off = self.compare_clocks(written_us, sent_us, received_us);
         let mut state = change.state.clone();
-        state.set_seen(written_us);
+        state.set_seen(written_us, WINDOW.ahead);
         let version = Version { epoch: write.epoch_after, own: Some(stat.version) };
         locked(&self.epochs)[bucket_of(name)] = Some(write.epoch_after);
         let mut now = self.found(version.pack(), state, &terms, written_us);
@@ -308,6 +304,20 @@ impl ZooKeeperStore {
         written.map_err(|trouble| self.failure(trouble))
     }
 
+    /// This member knows of all that the others had done when a write of ours was refused.
+    async fn absent_now(&self, clients: &[ClientId]) -> Result<Vec<ClientId>, Trouble> {
+        let connection = self.client.connection().await?;
+        let sent = clients.iter().map(|client| connection.stat(&self.client.keys.alive(*client)));
+        let looks: Vec<_> = sent.collect();
+        let mut absent = Vec::new();
+        for (client, look) in clients.iter().zip(looks) {
+            if look.await?.is_none() {
+                absent.push(*client);
+            }
+        }
+        Ok(absent)
+    }
+
     /// A random number below an end.
     pub(super) fn random_below(&self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).unwrap_or(1);
@@ -339,6 +349,10 @@ impl Store for Arc<ZooKeeperStore> {
             self.sweep_beside(name);
         }
         Ok(written)
+    }
+
+    async fn absent(&self, clients: &[ClientId]) -> Result<Vec<ClientId>, Failure> {
+        self.absent_now(clients).await.map_err(|trouble| self.failure(trouble))
     }
 
     async fn list(&self, from: &[u8]) -> Result<Listed, Failure> {

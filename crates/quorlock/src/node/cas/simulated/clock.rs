@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Planted, Simulated, TTL, World, finds, keeps_promises};
+use super::{Client, Planted, Simulated, TTL, What, World, finds, keeps_promises};
 use crate::locked::locked;
 use crate::name::Name;
 use crate::node::cas::{Change, Found, Hold, HoldChange, State, Store, Window, Written};
 use crate::node::clock_window::{CLIENTS_APART, CLOCK_AHEAD, CLOCK_BEHIND};
 use crate::node::zookeeper::record::{self, Term};
 use crate::node::zookeeper::{MARGIN, WINDOW, clocks_apart};
-use crate::node::{Failure, FailureKind, Inbox, Listed};
+use crate::node::{Answer, ClientId, Failure, FailureKind, Inbox, Listed};
 use crate::runtime::{Runtime, wall_us};
 use crate::token::Token;
 
@@ -212,7 +212,7 @@ impl Store for ClockStore {
                     Ran::Gone => return Ok(Written::Gone),
                 };
                 let mut state = change.state.clone();
-                state.set_seen(written_us);
+                state.set_seen(written_us, WINDOW.ahead);
                 let mut now = self.found(version, state, &terms, written_us);
                 let apart = clocks_apart(written_us, sent_us, wall_us(&*self.runtime));
                 let is_blind = match world.planted {
@@ -227,6 +227,11 @@ impl Store for ClockStore {
                 Ok(Written::Done(now))
             }
         }
+    }
+
+    async fn absent(&self, clients: &[ClientId]) -> Result<Vec<ClientId>, Failure> {
+        self.trip().await?;
+        Ok(self.world.absent(clients))
     }
 
     async fn list(&self, _from: &[u8]) -> Result<Listed, Failure> {
@@ -314,4 +319,65 @@ fn mistakes_with_clocks_are_found() {
         Planted::EndNotCarried,
         Planted::AheadNotLookedAt,
     ]);
+}
+
+/// A store without faults, and a client of it.
+fn calm_client() -> (Arc<World>, Client<ClockStore>, Name, Token) {
+    let world = World::new(1, Planted::Nothing);
+    *locked(&world.is_calm) = true;
+    let client = Client::<ClockStore>::new(&world, 0);
+    let token = Token::random(&*client.runtime);
+    (world, client, Name::new("a").expect("a name"), token)
+}
+
+fn set_clock_ahead(world: &World, ahead: Duration) {
+    locked(&world.kept).ahead_us = i64::try_from(ahead.as_micros()).unwrap_or(i64::MAX);
+}
+
+fn read(world: &World, name: &Name) -> (State, Vec<u64>) {
+    let Version { written_us, data, .. } = world.version(name, Duration::ZERO).expect("a lock");
+    let (state, terms) = record::decode(&data, written_us).expect("what was written is read");
+    (state, terms.iter().map(|term| term.end_us(written_us)).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_back_leaves_the_fence_as_it_was() {
+    let (world, client, name, token) = calm_client();
+    set_clock_ahead(&world, TTL);
+    assert_eq!(client.try_once(&name, token).await, None);
+    let (state, ends) = read(&world, &name);
+    assert_eq!((state.fence, ends), (0, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_ahead_for_a_moment_makes_no_hold_last_longer() {
+    let (world, client, name, token) = calm_client();
+    assert!(client.try_once(&name, token).await.is_some());
+    let (_, before) = read(&world, &name);
+    set_clock_ahead(&world, TTL);
+    let (_, answer) = client.ask(&name, token, What::Extend);
+    assert!(matches!(answer.await, Answer::Failed(_)));
+    assert_eq!(read(&world, &name).1, before);
+    set_clock_ahead(&world, Duration::ZERO);
+    assert!(matches!(client.ask(&name, token, What::Extend).1.await, Answer::Granted { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_ahead_for_a_moment_gives_nobody_a_longer_turn() {
+    let (world, mut client, name, token) = calm_client();
+    assert!(client.try_once(&name, token).await.is_some());
+    set_clock_ahead(&world, TTL * 4);
+    let waiting = Token::random(&*client.runtime);
+    let (id, runtime) = (client.id, Arc::clone(&client.runtime));
+    let other = Client::<ClockStore>::new(&world, 1);
+    let asked_us = wall_us(&*other.runtime);
+    let _ = tokio::time::timeout(Duration::from_millis(500), client.wait(&name, waiting)).await;
+    set_clock_ahead(&world, Duration::ZERO);
+    let release = What::Release(runtime.now().after(TTL * 2), 0);
+    assert!(matches!(client.ask(&name, token, release).1.await, Answer::Done));
+    let (state, ends) = read(&world, &name);
+    assert_eq!((state.holder(), client.id), (Some(waiting), id));
+    let longest = TTL + Duration::from_secs(2);
+    let most_us = asked_us + u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
+    assert!(ends.iter().all(|end| *end <= most_us), "{ends:?} {most_us}");
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Planted, Simulated, TTL, World, finds, keeps_promises};
+use super::{Client, LIMIT, Planted, Simulated, TTL, What, World, finds, keeps_promises};
 use crate::locked::locked;
 use crate::name::Name;
+use crate::node::cas::state::Place;
 use crate::node::cas::{Change, Found, HoldChange, Store, Window, Written};
-use crate::node::{Failure, FailureKind, Inbox, Listed};
-use crate::runtime::{Moment, Runtime};
+use crate::node::{Answer, ClientId, Failure, FailureKind, Inbox, Listed, Secret};
+use crate::runtime::{Moment, Runtime, wall_us};
 use crate::token::Token;
 
 /// A lease may have been asked for so long before it is used.
@@ -158,6 +159,13 @@ impl Store for LeaseStore {
         }
     }
 
+    async fn absent(&self, clients: &[ClientId]) -> Result<Vec<ClientId>, Failure> {
+        self.trip().await?;
+        let absent = self.world.absent(clients);
+        self.trip().await?;
+        Ok(absent)
+    }
+
     async fn list(&self, _from: &[u8]) -> Result<Listed, Failure> {
         Ok(Listed::default())
     }
@@ -213,4 +221,67 @@ fn mistakes_are_found() {
         Planted::NoBarrier,
         Planted::ReleaseOvertakes,
     ]);
+}
+
+/// A ticket of a client that is not there.
+fn dead_place(client: &Client<LeaseStore>, number: u64) -> Place {
+    Place {
+        token: Token::random(&*client.runtime),
+        client: ClientId(1_000 + number),
+        waiter: number,
+        secret: Secret::random(&*client.runtime),
+        sent: client.runtime.now(),
+        ttl: TTL,
+        proposal: None,
+        asked_us: wall_us(&*client.runtime),
+        seen_us: None,
+    }
+}
+
+/// A lock that somebody holds, with so many waiters that have died, in a cluster without faults.
+async fn held_with_dead_waiters(count: u64) -> (Arc<World>, Client<LeaseStore>, Name, Token) {
+    let world = World::new(1, Planted::Nothing);
+    *locked(&world.is_calm) = true;
+    let client = Client::<LeaseStore>::new(&world, 0);
+    let (name, token) = (Name::new("a").expect("a name"), Token::random(&*client.runtime));
+    assert!(client.try_once(&name, token).await.is_some());
+    {
+        let mut kept = locked(&world.kept);
+        kept.revision += 1;
+        let revision = kept.revision;
+        let found = kept.found.get_mut(&name).expect("a lock");
+        found.version = revision;
+        for number in 0..count {
+            found.state.queue.put(number, dead_place(&client, number));
+        }
+    }
+    (world, client, name, token)
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_dead_waiters_keep_nobody_from_releasing() {
+    let (world, mut client, name, token) = held_with_dead_waiters(2_000).await;
+    let began = client.runtime.now();
+    let release = What::Release(began.after(TTL * 2), 0);
+    let (_, answer) = client.ask(&name, token, release);
+    assert!(matches!(answer.await, Answer::Done));
+    let took = client.runtime.now().since(began);
+    assert!(took < LIMIT, "{took:?}");
+    assert_eq!(LeaseStore::holder(&world, &name), None);
+    assert!(client.wait(&name, Token::random(&*client.runtime)).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_waiters_are_passed_over_for_one_who_is_there() {
+    let (_world, mut client, name, token) = held_with_dead_waiters(2_000).await;
+    let waiting = Token::random(&*client.runtime);
+    let until = client.runtime.now().after(TTL * 2);
+    let other = Client::<LeaseStore>::new(&client.world, 1);
+    let waits = client.wait(&name, waiting);
+    let releases = async {
+        tokio::time::sleep(LIMIT / 4).await;
+        other.ask(&name, token, What::Release(until, 0)).1.await
+    };
+    let (had, released) = tokio::join!(waits, releases);
+    assert!(had.is_some() && matches!(released, Answer::Done));
 }

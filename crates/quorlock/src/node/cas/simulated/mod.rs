@@ -179,6 +179,12 @@ impl World {
         *locked(&self.is_calm)
     }
 
+    fn absent(&self, clients: &[ClientId]) -> Vec<ClientId> {
+        let inboxes = locked(&self.inboxes);
+        let is_there = |client| inboxes.get(client).is_some_and(|inbox| !inbox.is_closed());
+        clients.iter().filter(|client| !is_there(client)).copied().collect()
+    }
+
     /// A client believes to hold a lock until then.
     fn believe(&self, name: &Name, token: Token, until: Moment, fence: u64) {
         let now = self.now();
