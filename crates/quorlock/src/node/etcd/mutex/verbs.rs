@@ -282,8 +282,8 @@ impl Asked<'_> {
     async fn release(self, token: &Token) -> Result<Answer, Failure> {
         let key = self.key(token);
         let known = self.known.of(token);
-        let is_mine = self.store.turns.is_mine(&key);
-        let place = match known.filter(|own| own.holds || is_mine) {
+        let is_mine = |own: &Own| own.holds || self.store.turns.is_mine(&key, own.place);
+        let place = match known.filter(is_mine) {
             Some(own) => Some((own.place, true)),
             None => {
                 let line = self.store.read(self.name).await?;
@@ -366,19 +366,19 @@ impl Asked<'_> {
     /// Our key, if it holds the lock.
     async fn held(&mut self, token: &Token) -> Result<Option<Own>, Failure> {
         let key = self.key(token);
-        let is_mine = self.store.turns.is_mine(&key);
-        if let Some(own) = self.known.of(token).filter(|own| own.holds || is_mine) {
+        let is_mine = |own: &Own| own.holds || self.store.turns.is_mine(&key, own.place);
+        if let Some(own) = self.known.of(token).filter(is_mine) {
             return Ok(Some(own));
         }
         let line = self.store.read(self.name).await?;
         let found = line.first()?.filter(|first| first.key == key);
-        if found.is_none() && is_mine {
-            self.store.turns.end(&key);
+        if found.is_none() {
+            self.store.turns.end_held(&key);
         }
         Ok(found.and_then(|found| self.known.found(found, true)))
     }
 
-    /// Our key stands in the line, lasts so long from now on, and no less than before.
+    /// Our key stands in the line that is returned, lasts so long from now on, and no less than before.
     async fn join(
         &mut self,
         token: &Token,
@@ -390,15 +390,19 @@ impl Asked<'_> {
             if let Some(own) = self.known.of(token)
                 && let Some(own) = self.put_again(own, ttl).await?
             {
-                return Ok((self.store.read(self.name).await?, own));
+                let line = self.store.read(self.name).await?;
+                if line.has(&key, own.place) {
+                    return Ok((line, own));
+                }
             }
+            // It is not there, or may have been deleted since it was put.
             self.known.mine = None;
             let compare = vec![has_place(key.clone(), 0)];
             let reads = vec![self.store.reads(self.name)];
             let made = self.make(token, ttl, &value, compare, reads).await?;
             let place = made.place();
             let line = made.line(self.store, self.name).await?;
-            if let Some(place) = place {
+            if let Some(place) = place.filter(|place| line.has(&key, *place)) {
                 let value = value.kept(ttl, wall_us(&*self.store.runtime));
                 let own = Own { place, version: place, value, holds: false };
                 self.known.mine = Some(own.clone());

@@ -192,7 +192,7 @@ impl Asked<'_> {
             self.store.turn_has_come(&path);
         }
         drop(reading);
-        if self.store.turns.is_mine(path.as_bytes()) {
+        if self.store.turns.is_mine(path.as_bytes(), own.place) {
             return Ok(self.holds(own));
         }
         let record = line.holder().map(|holder| Record {
@@ -252,9 +252,7 @@ impl Asked<'_> {
 
     async fn release(self, token: &Token) -> Result<Answer, Trouble> {
         let known = self.known.mine.clone().filter(|own| own.token == *token);
-        let is_mine =
-            |own: &Own| own.holds || self.store.turns.is_mine(self.path(&own.entry).as_bytes());
-        let found = match known.filter(is_mine) {
+        let found = match known.filter(|own| self.is_mine(own)) {
             Some(own) => Some((own.entry, true)),
             None => {
                 let line = self.store.read(self.connection, self.lock).await?;
@@ -316,6 +314,11 @@ impl Asked<'_> {
 
     fn path(&self, entry: &str) -> String {
         format!("{}/{entry}", self.lock)
+    }
+
+    /// Whether an entry is known to hold the lock.
+    fn is_mine(&self, own: &Own) -> bool {
+        own.holds || self.store.turns.is_mine(self.path(&own.entry).as_bytes(), own.place)
     }
 
     /// Our entry of this session, from what is known or from a line.
@@ -381,9 +384,7 @@ impl Asked<'_> {
     /// Our entry of this session, if it holds the lock.
     async fn held(&mut self, token: &Token) -> Result<Option<Own>, Trouble> {
         let known = self.known.mine.clone().filter(|own| own.token == *token);
-        let is_mine =
-            |own: &Own| own.holds || self.store.turns.is_mine(self.path(&own.entry).as_bytes());
-        if let Some(own) = known.filter(is_mine) {
+        if let Some(own) = known.filter(|own| self.is_mine(own)) {
             return Ok(Some(own));
         }
         let line = self.store.read(self.connection, self.lock).await?;
