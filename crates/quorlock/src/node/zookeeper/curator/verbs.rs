@@ -106,7 +106,7 @@ impl Serve for Arc<CuratorStore> {
     async fn close(&self) {
         self.is_closed.send_replace(true);
         // All entries go with the session.
-        if let Some(connection) = self.client.current() {
+        if let Some(connection) = self.client.close() {
             connection.close().await;
         }
     }
