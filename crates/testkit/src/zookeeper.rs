@@ -69,7 +69,7 @@ impl ZooKeeperEnsemble {
     /// When a member does not come up. The message has the end of its log.
     #[must_use]
     pub fn start_with(members: usize, extra: &[(&str, &str)]) -> Self {
-        Self::start_on(&JAVA, members, extra, false)
+        Self::start_as(&JAVA, members, extra, false)
     }
 
     /// Starts an ensemble as one that is in use: what it acknowledges was written to the disks of a majority, and its
@@ -80,7 +80,7 @@ impl ZooKeeperEnsemble {
     /// When a member does not come up. The message has the end of its log.
     #[must_use]
     pub fn start_durable(members: usize) -> Self {
-        Self::start_on(&DURABLE_JAVA, members, &[("forceSync", "yes")], false)
+        Self::start_as(&DURABLE_JAVA, members, &[("forceSync", "yes")], false)
     }
 
     /// As [`start`](Self::start), with a wall clock of its own for each member, which
@@ -91,10 +91,10 @@ impl ZooKeeperEnsemble {
     /// When a member does not come up. The message has the end of its log.
     #[must_use]
     pub fn start_with_clocks(members: usize) -> Self {
-        Self::start_on(&JAVA, members, &[], true)
+        Self::start_as(&JAVA, members, &[], true)
     }
 
-    fn start_on(
+    fn start_as(
         machine: &[&str],
         members: usize,
         extra: &[(&str, &str)],
@@ -110,8 +110,8 @@ impl ZooKeeperEnsemble {
             let peers = if members == 1 { "" } else { &peers };
             let settings = write_settings(index, &home, peers, extra);
             let clock = own_clocks.then(|| ControlPage::new(home.dir(), Moves::Wall));
-            let args = arguments(machine, &class_path, &settings);
-            Member::launch_by(clock, java.clone(), args, home)
+            let arguments = arguments(machine, &class_path, &settings);
+            Member::launch_by(clock, java.clone(), arguments, home)
         };
         let ensemble = Self { members: homes.into_iter().enumerate().map(launch).collect() };
         ensemble.wait_until_healthy();
@@ -140,6 +140,12 @@ impl ZooKeeperEnsemble {
     #[must_use]
     pub fn url(&self) -> String {
         format!("zookeeper://{}", self.endpoints().join(","))
+    }
+
+    /// The same for locks that are shared with Curator: `zookeeper+curator://127.0.0.1:PORT,127.0.0.1:PORT`.
+    #[must_use]
+    pub fn curator_url(&self) -> String {
+        format!("zookeeper+curator://{}", self.endpoints().join(","))
     }
 
     /// Waits until a member leads, and returns which. One alone leads itself.

@@ -21,6 +21,10 @@ use crate::runtime::{BoxFuture, Moment, Runtime};
 
 /// So many locks are remembered, so that the next request can be written without reading first.
 const REMEMBERED: usize = 8_192;
+/// A write that was sent this long ago, and whose fate is not known, is not reckoned with any more. Should it be done
+/// all the same, it names the lock as it was then: at worst a lock that nobody had since is recorded for one who has
+/// long given up, and that record ends by itself.
+const RECKONED_WITH: Duration = Duration::from_secs(3_600);
 /// Between two attempts, at the least and at the most.
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -84,8 +88,12 @@ impl<V: Serve> LaneNode<V> {
             runtime: Arc::clone(&context.runtime),
             limit,
         });
-        let worker =
-            Worker { serving, lanes: HashMap::new(), running: FuturesUnordered::new(), waiting: 0 };
+        let worker = Worker {
+            serving,
+            lanes: Lanes::default(),
+            running: FuturesUnordered::new(),
+            waiting: 0,
+        };
         context.runtime.spawn(Box::pin(worker.run(incoming)));
         Self { label, serve, calls, readiness, capabilities }
     }
@@ -132,10 +140,17 @@ impl<V: Serve> Node for LaneNode<V> {
 /// The task that serves the calls of one node. It ends when the node is gone and everything is answered.
 struct Worker<V: Serve> {
     serving: Arc<Serving<V>>,
-    lanes: HashMap<Name, Lane<V::Known>>,
+    lanes: Lanes<V::Known>,
     running: FuturesUnordered<BoxFuture<'static, (Name, V::Known)>>,
     /// How many calls wait for an earlier one of the same name.
     waiting: usize,
+}
+
+/// What is remembered of all names.
+struct Lanes<K> {
+    all: HashMap<Name, Lane<K>>,
+    /// With so many, some are forgotten.
+    most: usize,
 }
 
 /// The calls of one name.
@@ -143,6 +158,8 @@ struct Lane<K> {
     waiting: VecDeque<Waiting>,
     /// `None` while a call is served, which has it.
     known: Option<K>,
+    /// When a call was last served.
+    used: Moment,
 }
 
 /// A call that waits for an earlier one.
@@ -183,13 +200,13 @@ impl<V: Serve> Worker<V> {
 
     /// Takes a call in. It is served at once, or after those of the same name before it.
     fn take(&mut self, call: Call) {
-        let deadline = self.serving.runtime.now().after(self.serving.limit);
+        let now = self.serving.runtime.now();
+        let deadline = now.after(self.serving.limit);
         if matches!(call.request().verb, Verb::Look | Verb::Mark(_)) {
             return call.answer(Answer::Marker(None));
         }
         let name = call.request().name.clone();
-        self.forget_some();
-        let lane = self.lanes.entry(name.clone()).or_default();
+        let lane = self.lanes.of(&name, now);
         match lane.known.take() {
             Some(known) => self.start(name, known, call, deadline),
             None => {
@@ -210,7 +227,7 @@ impl<V: Serve> Worker<V> {
 
     /// A call has been answered: the next of that name is served.
     fn go_on(&mut self, name: Name, known: V::Known) {
-        let Some(lane) = self.lanes.get_mut(&name) else { return };
+        let Some(lane) = self.lanes.all.get_mut(&name) else { return };
         match lane.waiting.pop_front() {
             Some(Waiting { call, deadline }) => {
                 self.waiting -= 1;
@@ -218,7 +235,10 @@ impl<V: Serve> Worker<V> {
                 let deadline = deadline.unwrap_or_else(soon);
                 self.start(name, known, call, deadline);
             }
-            None => lane.known = Some(known),
+            None => {
+                lane.known = Some(known);
+                lane.used = self.serving.runtime.now();
+            }
         }
     }
 
@@ -228,7 +248,7 @@ impl<V: Serve> Worker<V> {
             return;
         }
         let now = self.serving.runtime.now();
-        for lane in self.lanes.values_mut() {
+        for lane in self.lanes.all.values_mut() {
             let all = std::mem::take(&mut lane.waiting);
             for Waiting { call, deadline } in all {
                 let is_late = deadline.is_none_or(|deadline| deadline <= now);
@@ -244,18 +264,35 @@ impl<V: Serve> Worker<V> {
             }
         }
     }
+}
 
-    /// Makes room: a lock that is not known has to be read again.
-    fn forget_some(&mut self) {
-        if self.lanes.len() >= REMEMBERED {
-            self.lanes.retain(|_, lane| lane.known.as_ref().is_none_or(Remember::is_unsure));
+impl<K: Remember> Lanes<K> {
+    fn of(&mut self, name: &Name, now: Moment) -> &mut Lane<K> {
+        self.make_room(now);
+        self.all.entry(name.clone()).or_insert_with(|| Lane {
+            waiting: VecDeque::new(),
+            known: Some(K::default()),
+            used: now,
+        })
+    }
+
+    /// A lock that is not known has to be read again.
+    fn make_room(&mut self, now: Moment) {
+        if self.all.len() < self.most {
+            return;
         }
+        self.all.retain(|_, lane| {
+            let is_reckoned_with = now.since(lane.used) < RECKONED_WITH;
+            lane.known.as_ref().is_none_or(|known| known.is_unsure() && is_reckoned_with)
+        });
+        // All are looked at again once there are twice as many, and not for each call.
+        self.most = REMEMBERED.max(2 * self.all.len());
     }
 }
 
-impl<K: Remember> Default for Lane<K> {
+impl<K> Default for Lanes<K> {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), known: Some(K::default()) }
+        Self { all: HashMap::new(), most: REMEMBERED }
     }
 }
 
@@ -436,5 +473,33 @@ mod tests {
         assert_eq!(failure.kind(), FailureKind::Silent);
         assert!(failure.to_string().contains("no room"), "{failure}");
         drop(known);
+    }
+
+    /// Of every lock it has a write whose fate is not known.
+    #[derive(Default)]
+    struct AlwaysUnsure;
+
+    impl Remember for AlwaysUnsure {
+        fn is_unsure(&self) -> bool {
+            true
+        }
+
+        fn stale(&mut self) {}
+    }
+
+    #[test]
+    fn writes_whose_fate_is_not_known_are_not_reckoned_with_for_ever() {
+        let (mut lanes, begin) = (Lanes::<AlwaysUnsure>::default(), Moment::default());
+        let name = |number: usize| Name::new(format!("{number}")).unwrap();
+        for number in 0..2 * REMEMBERED {
+            lanes.of(&name(number), begin);
+        }
+        assert_eq!(lanes.all.len(), 2 * REMEMBERED, "they may still be done");
+        assert_eq!(lanes.most, 2 * REMEMBERED, "not all are looked at for each call");
+        // One of them is being served.
+        lanes.all.get_mut(&name(7)).unwrap().known = None;
+        lanes.of(&name(0), begin.after(RECKONED_WITH));
+        assert!(lanes.all.len() == 2 && lanes.all.contains_key(&name(7)));
+        assert_eq!(lanes.most, REMEMBERED);
     }
 }

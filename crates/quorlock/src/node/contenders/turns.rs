@@ -58,9 +58,9 @@ impl Turns {
         locked(&self.0).get(key).is_some_and(|entry| entry.place == place && !entry.is_mine)
     }
 
-    /// Whether its turn has come.
-    pub(in crate::node) fn is_mine(&self, key: &[u8]) -> bool {
-        locked(&self.0).get(key).is_some_and(|entry| entry.is_mine)
+    /// Whether the turn of this place has come. Another may have been made under the same key since.
+    pub(in crate::node) fn is_mine(&self, key: &[u8], place: i64) -> bool {
+        locked(&self.0).get(key).is_some_and(|entry| entry.place == place && entry.is_mine)
     }
 
     /// It waits with this key, and this is its latest request.
@@ -97,6 +97,15 @@ impl Turns {
         Some((self.come(key, place)?, place))
     }
 
+    /// The lock is not held with this key any more, if it was.
+    #[cfg(feature = "etcd")]
+    pub(in crate::node) fn end_held(&self, key: &[u8]) {
+        let mut all = locked(&self.0);
+        if all.get(key).is_some_and(|entry| entry.is_mine) {
+            all.remove(key);
+        }
+    }
+
     /// Nobody waits with this key any more.
     pub(in crate::node) fn end(&self, key: &[u8]) {
         locked(&self.0).remove(key);
@@ -106,5 +115,28 @@ impl Turns {
     pub(in crate::node) fn end_all(&self) -> Vec<Vec<u8>> {
         let all = std::mem::take(&mut *locked(&self.0));
         all.into_iter().filter(|(_, entry)| !entry.is_mine).map(|(key, _)| key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::TokioRuntime;
+
+    #[tokio::test]
+    async fn a_turn_is_that_of_one_place() {
+        let (turns, key) = (Turns::default(), b"x/1");
+        let waiter = Waiter {
+            waiter: 1,
+            sent: Moment::default(),
+            secret: Secret::random(&TokioRuntime::current()),
+            is_fenced: true,
+            ttl: Duration::from_secs(1),
+            others: false,
+        };
+        assert_eq!(turns.wait(key, 7, waiter).0, Turn::NotYet { is_new: true });
+        assert!(turns.come(key, 8).is_none() && !turns.is_mine(key, 7));
+        assert!(turns.come(key, 7).is_some() && turns.is_mine(key, 7));
+        assert!(!turns.is_mine(key, 9), "the key was made again behind others");
     }
 }

@@ -46,6 +46,8 @@ enum Link {
     Up(Arc<Connection>),
     /// No member was of use at the last attempt.
     Down(Failure),
+    /// There will be none any more.
+    Closed,
 }
 
 /// A name and a password. Never shown.
@@ -136,7 +138,7 @@ impl Client {
                 };
                 Err(Failure::new(kind, why.to_string()))
             }
-            Ok(Link::Connecting) | Err(_) => Err(Failure::closed()),
+            Ok(Link::Connecting | Link::Closed) | Err(_) => Err(Failure::closed()),
         }
     }
 
@@ -149,15 +151,33 @@ impl Client {
     }
 
     pub(super) fn set_up(&self, connection: &Arc<Connection>) {
-        self.link.send_replace(Link::Up(Arc::clone(connection)));
+        self.set(Link::Up(Arc::clone(connection)));
     }
 
     pub(super) fn set_connecting(&self) {
-        self.link.send_replace(Link::Connecting);
+        self.set(Link::Connecting);
     }
 
     pub(super) fn set_down(&self, why: Failure) {
-        self.link.send_replace(Link::Down(why));
+        self.set(Link::Down(why));
+    }
+
+    /// The client wants nothing more, and waits for no session. Returns the last one, to be ended.
+    pub(super) fn close(&self) -> Option<Arc<Connection>> {
+        match self.link.send_replace(Link::Closed) {
+            Link::Up(connection) => Some(connection),
+            _ => None,
+        }
+    }
+
+    fn set(&self, now: Link) {
+        self.link.send_if_modified(|link| {
+            let is_open = !matches!(link, Link::Closed);
+            if is_open {
+                *link = now;
+            }
+            is_open
+        });
     }
 
     /// Begins a session with a member that can be used, and returns which that is.
@@ -286,5 +306,16 @@ mod tests {
         let client = Client::new(&address, Duration::from_secs(1)).unwrap();
         assert!(!format!("{client:?} {address:?}").contains("hunter2"));
         assert_eq!(client.acl(), Acl::Creator);
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_session_of_a_client_that_closes() {
+        let address = Address::parse(0, "zookeeper://a").unwrap();
+        let client = Client::new(&address, Duration::from_secs(1)).unwrap();
+        let (waited, closed) = tokio::join!(client.connection(), async { client.close() });
+        assert!(waited.is_err() && closed.is_none());
+        // The task that keeps a session may still be about to say this.
+        client.set_connecting();
+        assert!(client.connection().await.is_err());
     }
 }

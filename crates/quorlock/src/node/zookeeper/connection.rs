@@ -42,8 +42,13 @@ impl Default for Wanted {
         Self { length: Duration::from_secs(4), words: 3, id: None }
     }
 }
-/// No answer is longer.
-const LONGEST: usize = 16 << 20;
+
+/// No answer is longer: by default a server takes and keeps no more than 1 MiB, and some for what stands around it.
+const LONGEST: usize = 3 << 19;
+/// Nor is one that has neither data nor names in it.
+const LONGEST_WITHOUT_DATA: usize = 64 << 10;
+/// So many answers that may be long are to be waited for at once.
+pub(super) const LONG_AT_ONCE: usize = 8;
 const READ_BYTES: usize = 16 << 10;
 
 /// What a request is answered with: its bytes, or why it was not done.
@@ -327,6 +332,8 @@ struct Waiting {
     sent: Instant,
     /// None for what keeps the session alive.
     reply: Option<oneshot::Sender<Reply>>,
+    /// Whether it may be answered with data or names.
+    is_long: bool,
     is_last: bool,
 }
 
@@ -386,7 +393,8 @@ impl Serving {
         };
         self.said = Instant::now();
         let is_last = request.op == wire::Op::Close;
-        self.waiting.push_back(Waiting { number, sent: self.said, reply, is_last });
+        let is_long = matches!(request.op, wire::Op::GetData | wire::Op::GetChildren);
+        self.waiting.push_back(Waiting { number, sent: self.said, reply, is_long, is_last });
         self.pipe.send(&frame)
     }
 
@@ -433,6 +441,9 @@ impl Serving {
         };
         if waiting.number != number {
             return Err(Failure::new(FailureKind::Broken, "it answers in another order"));
+        }
+        if !waiting.is_long && frame.len() > LONGEST_WITHOUT_DATA {
+            return Err(not_zookeeper());
         }
         if let Some(reply) = waiting.reply {
             let answer = match Code(code) {

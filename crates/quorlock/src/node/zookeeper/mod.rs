@@ -32,8 +32,8 @@
 //! `cas` does it everywhere. What a member says without having asked the others may be old: it is asked to catch up before
 //! a read that decides anything.
 //!
-//! Files: `address` reads the URL, `client` has the members and a session with one of them, `connection` is such a
-//! session, `wire` its messages, `acl` who may do what, `trouble` what errors mean, `keys` says what lies where, `record`
+//! Files: `address` reads the URL, `client` has the members and a session with one of them, `pauses` lie between
+//! sessions, `connection` is one, `wire` its messages, `acl` who may do what, `trouble` what errors mean, `keys` says what lies where, `record`
 //! what a lock's node says, `store` reads and writes locks, `list` names them, `life` says that a client is there,
 //! `grants` are the messages, `sweep` deletes what nobody has used for a day, `examine` reports what the ensemble is,
 //! `forget` clears names away. `curator` is a kind of its own on the same ensembles.
@@ -49,6 +49,7 @@ mod grants;
 mod keys;
 mod life;
 mod list;
+mod pauses;
 pub(super) mod record;
 mod store;
 mod sweep;
@@ -69,6 +70,7 @@ use crate::Error;
 use crate::admin::init::Look;
 use address::Address;
 use client::Client;
+use pauses::Pauses;
 use quorlock_protocol::{Drift, Untimely};
 use store::ZooKeeperStore;
 use wire::Event;
@@ -107,9 +109,6 @@ const USUAL_LIMIT: Duration = Duration::from_secs(2);
 const MEMBERS_TRIED: u32 = 2;
 /// The least of that.
 const LEAST_FOR_MEMBER: Duration = Duration::from_millis(100);
-/// Before an ensemble that cannot be used is tried again, at the least and at the most.
-const PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// What the node behind a URL is called.
 fn label(index: usize, url: &str) -> Result<String, Error> {
@@ -172,12 +171,13 @@ async fn keep_session(
     limit: Duration,
 ) {
     let began = tokio::time::Instant::now();
-    let (mut pause, mut is_first) = (PAUSE, true);
+    let (mut pauses, mut is_first) = (Pauses::new(), true);
     loop {
         let (events, mut reports) = unbounded_channel();
         let failure = match store.client.dial(&events).await {
             Ok((at, connection)) => {
                 drop(events);
+                let begun = tokio::time::Instant::now();
                 let listening = async {
                     store.listen_on(&connection).await?;
                     store.say_alive_again(&connection).await
@@ -190,7 +190,6 @@ async fn keep_session(
                         if !std::mem::replace(&mut is_first, false) {
                             store.tell(|node, inbox| inbox.interrupted(node));
                         }
-                        pause = PAUSE;
                         while let Some(event) = reports.recv().await {
                             if let Event::Created(path) = event {
                                 store.report(&connection, &path);
@@ -200,6 +199,8 @@ async fn keep_session(
                         store.client.set_connecting();
                         let why = connection.ended().await;
                         store.client.passed_over(at, &why);
+                        let pause = pauses.after_session(begun.elapsed(), &*store.runtime);
+                        tokio::time::sleep(pause).await;
                         continue;
                     }
                     Err(trouble) => {
@@ -223,7 +224,6 @@ async fn keep_session(
             });
         }
         store.client.set_down(failure);
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(pauses.after_failure(&*store.runtime)).await;
     }
 }

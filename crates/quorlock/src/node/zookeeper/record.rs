@@ -22,6 +22,7 @@ use crate::runtime::Moment;
 /// The maker of a lock, in the line of its hold.
 const MAKER: &str = "maker";
 const HOLD: &str = "hold ";
+const FENCE: &str = "fence ";
 
 /// How long one of those who hold a lock holds it, as it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +98,13 @@ pub(in crate::node) fn decode(data: &[u8], written_us: u64) -> Option<(State, Ve
     Some((state, terms?))
 }
 
+/// The last fence that was given out, which is no lower than the time of day was then. Zero for none.
+pub(super) fn last_fence(data: &[u8]) -> u64 {
+    let text = String::from_utf8_lossy(data);
+    let fence = text.lines().find_map(|line| line.strip_prefix(FENCE));
+    fence.map_or(0, |fence| fence.parse().unwrap_or(u64::MAX))
+}
+
 fn parse_term(line: &str) -> Option<Term> {
     let mut words = line.strip_prefix(HOLD)?.split(' ');
     let who = match words.next()? {
@@ -144,6 +152,15 @@ mod tests {
         assert_eq!(ends(0, 3_000_000), Some(4_000_000));
         assert_eq!(ends(2_000_000, 3_000_000), Some(4_000_000));
         assert_eq!(ends(5_000_000, 3_000_000), Some(6_000_000));
+    }
+
+    #[test]
+    fn the_last_fence_of_a_lock_is_that_of_its_state() {
+        let text = b"quorlock 1\nfence 1761\nnote 5 fence 9\nhold maker 1 2\n";
+        let (state, terms) = decode(text, 1).unwrap();
+        assert_eq!(last_fence(&encode(&state, &terms)), 1_761);
+        assert_eq!(last_fence(&encode(&State::default(), &[])), 0);
+        assert_eq!(last_fence(b"quorlock 1\nfence x\n"), u64::MAX, "nobody knows");
     }
 
     #[test]

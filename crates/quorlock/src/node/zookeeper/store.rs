@@ -373,7 +373,7 @@ impl Store for Arc<ZooKeeperStore> {
 
     async fn close(&self) {
         self.is_closed.send_replace(true);
-        let Some(connection) = self.client.current() else { return };
+        let Some(connection) = self.client.close() else { return };
         let is_known = locked(&self.life).said_on.strong_count() > 0;
         if is_known {
             let mine = self.client.keys.client(self.me);

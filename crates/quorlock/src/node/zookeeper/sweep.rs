@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::keys::{bucket_of, parse_name};
-use super::store::{Version, ZooKeeperStore};
+use super::record;
+use super::store::{Version, ZooKeeperStore, written_us};
 use super::trouble::Trouble;
 use crate::name::Name;
 use crate::runtime::wall_us;
@@ -44,25 +45,33 @@ impl ZooKeeperStore {
         }
         let stats: Vec<_> =
             children.iter().map(|child| connection.stat(&format!("{path}/{child}"))).collect();
-        let kept_ms = u64::try_from(kept.as_millis()).unwrap_or(u64::MAX);
-        let old_ms = (wall_us(&*self.runtime) / 1_000).saturating_sub(kept_ms);
+        let old_us = old_us(wall_us(&*self.runtime), kept);
         for (child, stat) in children.iter().zip(stats) {
             let Some(stat) = stat.await? else { continue };
-            let is_old = u64::try_from(stat.written_ms).is_ok_and(|written| written < old_ms);
-            if let Some(name) = parse_name(child).filter(|_| is_old) {
-                self.forget_old(&connection, &name, stat.version).await?;
+            if let Some(name) = parse_name(child).filter(|_| written_us(&stat) < old_us) {
+                self.forget_old(&connection, &name, stat.version, old_us).await?;
             }
         }
         Ok(children.len())
     }
 
     /// Deletes a lock that nobody has written since this version. Those who waited then have gone long ago.
+    ///
+    /// When it was written is the word of a leader, whose clock may have been far behind. A fence that is as old says the
+    /// same by the clocks of those who took the lock.
     async fn forget_old(
         &self,
         connection: &Connection,
         name: &Name,
         version: i32,
+        old_us: u64,
     ) -> Result<(), Trouble> {
+        let Some((data, stat)) = connection.data(&self.client.keys.lock(name)).await? else {
+            return Ok(());
+        };
+        if stat.version != version || record::last_fence(&data) >= old_us {
+            return Ok(());
+        }
         let found = self.read_on(connection, name, false).await?;
         if Version::unpack(found.version).own != Some(version) {
             return Ok(());
@@ -73,4 +82,9 @@ impl ZooKeeperStore {
         }
         Ok(())
     }
+}
+
+/// What is older than this may be forgotten.
+fn old_us(now_us: u64, kept: Duration) -> u64 {
+    now_us.saturating_sub(u64::try_from(kept.as_micros()).unwrap_or(u64::MAX))
 }

@@ -1,6 +1,7 @@
 //! Locks on ZooKeeper ensembles.
 
 mod clocks;
+mod hostile;
 mod members;
 mod refusals;
 mod sessions;

@@ -54,6 +54,11 @@ impl Line {
         self.0.iter().find(|contender| contender.key == key)
     }
 
+    /// Whether the key that was made at this place is among them.
+    pub(super) fn has(&self, key: &[u8], place: i64) -> bool {
+        self.get(key).is_some_and(|found| found.place == place)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -126,6 +131,7 @@ mod tests {
         assert_eq!(line.ahead_of(9), [(b"a/2".to_vec(), 4)]);
         assert!(line.ahead_of(4).is_empty());
         assert!(line.is_any_behind(4) && !line.is_any_behind(9));
+        assert!(line.has(b"a/4", 9) && !line.has(b"a/4", 4) && !line.has(b"a/1", 9));
         assert!(line.get(b"a/4").is_some() && line.get(b"a/b/1").is_none());
     }
 

@@ -167,7 +167,11 @@ impl MutexStore {
                 self.client.passed_over(at, &self.client.trouble(&status).failure());
                 None
             }
-            Err(_) => None,
+            Err(_) => {
+                let text = format!("it begins no watch within {:?}", self.limit);
+                self.client.passed_over(at, &Failure::new(FailureKind::Silent, text));
+                None
+            }
         }
     }
 

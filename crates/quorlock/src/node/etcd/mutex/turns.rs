@@ -23,6 +23,7 @@ use crate::node::Failure;
 use crate::node::contenders::{Turn, Waiter};
 use crate::node::etcd::messages::{PutRequest, Request, RequestOp, TxnRequest, WatchResponse};
 use crate::node::etcd::store::is_version;
+use crate::runtime::Moment;
 
 /// Before a watch that ended is begun anew.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -87,6 +88,27 @@ struct Waiting {
     stream: Option<Streaming<WatchResponse>>,
 }
 
+/// When the key is put again.
+#[derive(Debug)]
+struct PutAgain {
+    at: Moment,
+    /// For how long it rests after it has failed.
+    pause: Duration,
+}
+
+impl PutAgain {
+    /// It was put just now, and is again after a part of its TTL.
+    fn after(part: Duration, now: Moment) -> Self {
+        Self { at: now.after(part), pause: PAUSE }
+    }
+
+    /// It has failed just now, however long that took: meanwhile others may have left, which is heard first.
+    fn failed(&mut self, now: Moment) {
+        self.at = now.after(self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
 /// What came of waiting for one event.
 enum Heard {
     /// There may be fewer ahead.
@@ -100,14 +122,15 @@ enum Heard {
 impl Waiting {
     async fn run(mut self) {
         let mut pause = PAUSE;
-        let mut put_at = self.store.runtime.now().after(self.put_again());
+        let runtime = Arc::clone(&self.store.runtime);
+        let mut again = PutAgain::after(self.put_again(), runtime.now());
         loop {
             if self.stream.is_none() {
                 match self.begin().await {
                     Ok(true) => pause = PAUSE,
                     Ok(false) => return self.lost(),
                     Err(()) => {
-                        self.store.runtime.sleep(pause).await;
+                        runtime.sleep(pause).await;
                         pause = (pause * 2).min(LONGEST_PAUSE);
                     }
                 }
@@ -115,21 +138,19 @@ impl Waiting {
             if self.stream.is_some() && self.ahead.is_empty() {
                 return self.store.turn_has_come(&self.mine.key, self.mine.place);
             }
-            let now = self.store.runtime.now();
-            if put_at <= now {
-                put_at = now.after(self.put_again());
+            let now = runtime.now();
+            if again.at <= now {
                 match self.put().await {
-                    Ok(Some(line)) => self.ahead = line.ahead_of(self.mine.place),
-                    Ok(None) => return self.lost(),
-                    // It is tried again before long.
-                    Err(_) => put_at = now.after(pause),
+                    Ok(true) => again = PutAgain::after(self.put_again(), runtime.now()),
+                    Ok(false) => return self.lost(),
+                    Err(_) => again.failed(runtime.now()),
                 }
                 continue;
             }
             let Some(stream) = &mut self.stream else { continue };
             let heard = tokio::select! {
                 message = stream.message() => heard(message, &self.mine, &mut self.ahead),
-                () = self.store.runtime.sleep(put_at.since(now)) => Heard::Left,
+                () = runtime.sleep(again.at.since(now)) => Heard::Left,
             };
             match heard {
                 Heard::Left => {}
@@ -153,14 +174,16 @@ impl Waiting {
         Ok(line.get(&self.mine.key).is_some_and(|found| found.place == self.mine.place))
     }
 
-    /// Has the key last longer, and looks who is ahead. `None` if it is gone.
-    async fn put(&self) -> Result<Option<Line>, Failure> {
+    /// Looks who is ahead, and has the key last longer. Says whether it is there.
+    async fn put(&mut self) -> Result<bool, Failure> {
         let Mine { name, key, place } = &self.mine;
         let line = self.store.read(name).await?;
         let Some(found) = line.get(key).filter(|found| found.place == *place) else {
-            return Ok(None);
+            return Ok(false);
         };
-        let Some(value) = &found.ours else { return Ok(Some(line)) };
+        // This is so whatever becomes of the rest.
+        self.ahead = line.ahead_of(*place);
+        let Some(value) = &found.ours else { return Ok(true) };
         // A request of the client may be faster. What it was answered then counts from later, and so this must not
         // be done: the version is another one.
         let compare = vec![is_version(key.clone(), found.version)];
@@ -171,7 +194,7 @@ impl Waiting {
             TxnRequest { compare: compare.clone(), success, failure: Vec::new() }
         };
         self.store.txn_with_lease(value.ttl, |lease| put(lease.id)).await?;
-        Ok(Some(line))
+        Ok(true)
     }
 
     /// The key is gone: the client asks again, and stands behind the others then.
@@ -202,4 +225,25 @@ fn heard(
         ahead.retain(|(key, place)| !is_gone(key, *place));
     }
     Heard::Left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_cannot_be_put_again_leaves_time_to_hear_who_left() {
+        let part = Duration::from_secs(1);
+        let mut again = PutAgain::after(part, Moment::default());
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            // It takes longer to fail than the first pause is.
+            let now = again.at.after(Duration::from_millis(400));
+            again.failed(now);
+            pauses.push(again.at.since(now).as_millis());
+        }
+        assert_eq!(pauses, [50, 100, 200, 400, 800, 1_000, 1_000]);
+        again = PutAgain::after(part, again.at);
+        assert_eq!(again.pause, PAUSE);
+    }
 }

@@ -150,12 +150,26 @@ impl Asked<'_> {
             return self.acquire_among_others(token, ttl, value).await;
         };
         if first.key != key {
-            return Ok(Answer::Refused);
+            let mine = line.get(&key).map(|mine| mine.place);
+            return self.refused(token, mine).await;
         }
         // An earlier attempt was not answered.
         self.known.may_be_made.remove(token);
         let own = self.known.found(first, true);
         Ok(Answer::Granted { fence: own.map_or(0, |own| own.fence()) })
+    }
+
+    /// Another holds the lock. Nobody releases what was refused, so that nothing of ours may be left in the line, nor
+    /// come into it by an earlier attempt that was not answered.
+    async fn refused(self, token: &Token, mine: Option<i64>) -> Result<Answer, Failure> {
+        if let Some(place) = mine {
+            self.known.is_unsure = true;
+            self.store.remove(&self.key(token), place).await?;
+            self.known.is_unsure = false;
+        }
+        self.known.mine = None;
+        self.sweep(token);
+        Ok(Answer::Refused)
     }
 
     /// Takes a place in the line, and leaves it unless it is the first.
@@ -165,14 +179,14 @@ impl Asked<'_> {
         ttl: Duration,
         value: Value,
     ) -> Result<Answer, Failure> {
+        // From here on our key may be there.
+        self.known.is_unsure = true;
         let (line, own) = self.join(token, ttl, value).await?;
         if line.first()?.is_some_and(|first| first.place == own.place) {
+            self.known.is_unsure = false;
             return Ok(self.holds(own));
         }
-        let key = self.key(token);
-        self.store.remove(&key, own.place).await?;
-        self.known.mine = None;
-        Ok(Answer::Refused)
+        self.refused(token, Some(own.place)).await
     }
 
     async fn wait(
@@ -268,8 +282,8 @@ impl Asked<'_> {
     async fn release(self, token: &Token) -> Result<Answer, Failure> {
         let key = self.key(token);
         let known = self.known.of(token);
-        let is_mine = self.store.turns.is_mine(&key);
-        let place = match known.filter(|own| own.holds || is_mine) {
+        let is_mine = |own: &Own| own.holds || self.store.turns.is_mine(&key, own.place);
+        let place = match known.filter(is_mine) {
             Some(own) => Some((own.place, true)),
             None => {
                 let line = self.store.read(self.name).await?;
@@ -309,7 +323,7 @@ impl Asked<'_> {
         self.attempts.released.take().unwrap_or(Answer::Refused)
     }
 
-    /// A key that may still be made is nobody's.
+    /// A key that may still be made is nobody's: no request has this token again.
     fn sweep(&self, token: &Token) {
         if let Some(until) = self.known.may_be_made.get(token) {
             self.store.sweep(self.key(token), *until);
@@ -352,19 +366,19 @@ impl Asked<'_> {
     /// Our key, if it holds the lock.
     async fn held(&mut self, token: &Token) -> Result<Option<Own>, Failure> {
         let key = self.key(token);
-        let is_mine = self.store.turns.is_mine(&key);
-        if let Some(own) = self.known.of(token).filter(|own| own.holds || is_mine) {
+        let is_mine = |own: &Own| own.holds || self.store.turns.is_mine(&key, own.place);
+        if let Some(own) = self.known.of(token).filter(is_mine) {
             return Ok(Some(own));
         }
         let line = self.store.read(self.name).await?;
         let found = line.first()?.filter(|first| first.key == key);
-        if found.is_none() && is_mine {
-            self.store.turns.end(&key);
+        if found.is_none() {
+            self.store.turns.end_held(&key);
         }
         Ok(found.and_then(|found| self.known.found(found, true)))
     }
 
-    /// Our key stands in the line, lasts so long from now on, and no less than before.
+    /// Our key stands in the line that is returned, lasts so long from now on, and no less than before.
     async fn join(
         &mut self,
         token: &Token,
@@ -376,15 +390,19 @@ impl Asked<'_> {
             if let Some(own) = self.known.of(token)
                 && let Some(own) = self.put_again(own, ttl).await?
             {
-                return Ok((self.store.read(self.name).await?, own));
+                let line = self.store.read(self.name).await?;
+                if line.has(&key, own.place) {
+                    return Ok((line, own));
+                }
             }
+            // It is not there, or may have been deleted since it was put.
             self.known.mine = None;
             let compare = vec![has_place(key.clone(), 0)];
             let reads = vec![self.store.reads(self.name)];
             let made = self.make(token, ttl, &value, compare, reads).await?;
             let place = made.place();
             let line = made.line(self.store, self.name).await?;
-            if let Some(place) = place {
+            if let Some(place) = place.filter(|place| line.has(&key, *place)) {
                 let value = value.kept(ttl, wall_us(&*self.store.runtime));
                 let own = Own { place, version: place, value, holds: false };
                 self.known.mine = Some(own.clone());
@@ -510,4 +528,62 @@ fn revision(answer: &TxnResponse) -> i64 {
 /// Whether a request that failed may be done yet.
 fn may_run(failure: &Failure) -> bool {
     matches!(failure.kind(), FailureKind::Silent | FailureKind::Broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorlock_testkit::{EtcdCluster, fresh_prefix, test};
+
+    use super::*;
+    use crate::node::etcd::address::Address;
+    use crate::node::etcd::client::Client;
+    use crate::runtime::{Runtime, TokioRuntime};
+
+    const TTL: Duration = Duration::from_secs(3);
+
+    fn store(runtime: &Arc<dyn Runtime>) -> Arc<MutexStore> {
+        let address = Address::parse(0, &EtcdCluster::shared(3).url()).unwrap();
+        let client = Client::new(&address, TTL).unwrap();
+        Arc::new(MutexStore::new(Arc::new(client), fresh_prefix(), runtime, TTL))
+    }
+
+    /// Puts a key into the line, as a request that was sent earlier may do it late.
+    async fn put_late(store: &MutexStore, name: &Name, token: &Token) {
+        let value = Value::new(token, false, None).encode();
+        let key = store.keys.of(name, token);
+        let put_it = |lease| {
+            let success = vec![put(key.clone(), value.clone(), lease)];
+            TxnRequest { success, ..TxnRequest::default() }
+        };
+        store.txn_with_lease(TTL, put_it).await.unwrap();
+    }
+
+    /// Whether a key is there a while later.
+    async fn stays(store: &MutexStore, name: &Name, token: &Token) -> bool {
+        store.runtime.sleep(TTL / 3).await;
+        store.read(name).await.unwrap().get(&store.keys.of(name, token)).is_some()
+    }
+
+    #[test]
+    async fn nothing_of_a_try_that_was_refused_comes_into_the_line_or_stays_there() {
+        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
+        let (store, name) = (store(&runtime), Name::new("late").unwrap());
+        let [holder, late, second] = [(); 3].map(|()| Token::random(&*runtime));
+        put_late(&store, &name, &holder).await;
+        let acquire = async |token: &Token| {
+            let mut known = Known::default();
+            // An earlier attempt was not answered.
+            known.may_be_made.insert(*token, runtime.now().after(TTL));
+            let (known, attempts) = (&mut known, &mut Attempts::default());
+            let asked = Asked { store: &store, name: &name, known, attempts };
+            assert!(matches!(asked.acquire(token, TTL, None).await, Ok(Answer::Refused)));
+        };
+        acquire(&late).await;
+        put_late(&store, &name, &late).await;
+        put_late(&store, &name, &second).await;
+        acquire(&second).await;
+        assert!(!stays(&store, &name, &late).await, "it was made late");
+        assert!(!stays(&store, &name, &second).await, "it stood in the line");
+        assert!(stays(&store, &name, &holder).await, "it is another's");
+    }
 }

@@ -55,7 +55,8 @@ use tokio::sync::watch;
 use super::address::Address;
 use super::client::Client;
 use super::connection::Wanted;
-use super::{LEAST_FOR_MEMBER, LONGEST_PAUSE, MEMBERS_TRIED, PAUSE, USUAL_LIMIT, label};
+use super::pauses::Pauses;
+use super::{LEAST_FOR_MEMBER, MEMBERS_TRIED, USUAL_LIMIT, label};
 use crate::Error;
 use crate::admin::init::Look;
 use crate::node::kinds::{Kind, KindTerms};
@@ -153,15 +154,15 @@ async fn keep_session(
     limit: Duration,
 ) {
     let began = tokio::time::Instant::now();
-    let mut pause = PAUSE;
+    let mut pauses = Pauses::new();
     loop {
         let (events, mut reports) = unbounded_channel();
         let failure = match store.client.dial(&events).await {
             Ok((at, connection)) => {
                 drop(events);
+                let begun = tokio::time::Instant::now();
                 store.take_up(&connection);
                 known.send_replace(Some(Ok(capabilities(Some(connection.session)))));
-                pause = PAUSE;
                 let looking = async {
                     // If it fails, so does the connection.
                     let _ = store.look_again(&connection).await;
@@ -170,6 +171,8 @@ async fn keep_session(
                 store.client.set_connecting();
                 let why = connection.ended().await;
                 store.client.passed_over(at, &why);
+                let pause = pauses.after_session(begun.elapsed(), &*store.runtime);
+                tokio::time::sleep(pause).await;
                 continue;
             }
             Err(failure) => failure,
@@ -186,7 +189,6 @@ async fn keep_session(
             });
         }
         store.client.set_down(failure);
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(pauses.after_failure(&*store.runtime)).await;
     }
 }

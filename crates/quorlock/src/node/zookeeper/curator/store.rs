@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
+use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
@@ -12,14 +13,16 @@ use crate::locked::locked;
 use crate::name::Name;
 use crate::node::contenders::Turns;
 use crate::node::zookeeper::client::Client;
-use crate::node::zookeeper::connection::Connection;
+use crate::node::zookeeper::connection::{Connection, LONG_AT_ONCE};
 use crate::node::zookeeper::trouble::Trouble;
 use crate::node::zookeeper::wire::{Code, CreateMode, Event, Request};
-use crate::node::{Failure, Inbox, Listed};
+use crate::node::{Failure, FailureKind, Inbox, Listed};
 use crate::runtime::Runtime;
 
-/// So many nodes are looked at at once for a list.
-const READ_AT_ONCE: usize = 256;
+/// So many nodes are looked at for a page of a list.
+const NODES_PER_PAGE: usize = 256;
+/// The paths that are still to be looked at are no longer than this.
+const MOST_BELOW: usize = 16 << 20;
 /// Between the paths that are still to be looked at. No path has it.
 const BETWEEN: u8 = b'\0';
 /// ZooKeeper's own nodes.
@@ -273,15 +276,26 @@ impl CuratorStore {
         let from = from.split(|byte| *byte == BETWEEN);
         let mut todo: Vec<_> =
             from.map(|path| String::from_utf8_lossy(path).into_owned()).collect();
-        let later = todo.split_off(todo.len().min(READ_AT_ONCE));
+        let later = todo.split_off(todo.len().min(NODES_PER_PAGE));
         connection.send(Request::sync(self.paths.top())).await?;
-        let children: Vec<_> = todo.iter().map(|path| connection.children(path)).collect();
+        // A server may answer with more than there can be.
+        let mut lists = stream::iter(todo)
+            .map(|path| {
+                let children = connection.children(&path);
+                async move { (path, children.await) }
+            })
+            .buffered(LONG_AT_ONCE);
         let (mut names, mut below) = (Vec::new(), later);
-        for (path, children) in todo.iter().zip(children) {
-            let children = children.await?;
+        while let Some((path, children)) = lists.next().await {
+            let children = children?;
             let path = path.trim_end_matches('/');
             let others = children.iter().filter(|child| super::paths::number(child).is_none());
             below.extend(others.map(|child| format!("{path}/{child}")).filter(|it| it != RESERVED));
+            if below.iter().map(String::len).sum::<usize>() > MOST_BELOW {
+                let text =
+                    "there are too many nodes for a list of locks; name a chroot that has fewer";
+                return Err(Failure::new(FailureKind::Broken, text).into());
+            }
             let Some(first) = Line::new(children).first().map(|first| format!("{path}/{first}"))
             else {
                 continue;
@@ -292,6 +306,7 @@ impl CuratorStore {
                 .is_some_and(|(data, _)| crate::node::contenders::Value::decode(&data).is_some());
             names.extend(self.paths.name(path).filter(|_: &Name| ours));
         }
+        drop(lists);
         let next = (!below.is_empty()).then(|| below.join("\0").into_bytes());
         Ok(Listed { names, next })
     }

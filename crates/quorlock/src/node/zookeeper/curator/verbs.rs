@@ -74,7 +74,7 @@ impl Serve for Arc<CuratorStore> {
         let session = connection.id.number;
         known.mine.take_if(|own| own.session != session);
         let lock = self.paths.lock(request.name);
-        known.is_unsure = true;
+        let was_unsure = std::mem::replace(&mut known.is_unsure, true);
         let asked = Asked { store: self, connection: &connection, lock: &lock, known, attempts };
         let answer = match request.verb {
             Verb::Acquire { token, proposal, .. } => asked.acquire(token, proposal.is_some()).await,
@@ -95,9 +95,7 @@ impl Serve for Arc<CuratorStore> {
             Verb::Look | Verb::Mark(_) => Ok(Answer::Marker(None)),
         };
         let answer = answer.map_err(|trouble| self.failure(trouble));
-        let may_run =
-            |failure: &Failure| matches!(failure.kind(), FailureKind::Silent | FailureKind::Broken);
-        known.is_unsure = answer.as_ref().is_err_and(may_run);
+        known.is_unsure = is_unsure(was_unsure, &request.verb, &answer);
         answer
     }
 
@@ -108,8 +106,24 @@ impl Serve for Arc<CuratorStore> {
     async fn close(&self) {
         self.is_closed.send_replace(true);
         // All entries go with the session.
-        if let Some(connection) = self.client.current() {
+        if let Some(connection) = self.client.close() {
             connection.close().await;
+        }
+    }
+}
+
+/// Whether a request may have been done without our hearing of it, after an attempt that has come to this.
+fn is_unsure(was_unsure: bool, verb: &Verb<'_>, answer: &Result<Answer, Failure>) -> bool {
+    match (answer, verb) {
+        // These may not have asked for anything that is behind all earlier requests.
+        (Ok(_), Verb::Confirm { .. } | Verb::List { .. } | Verb::Look | Verb::Mark(_)) => {
+            was_unsure
+        }
+        // What was sent before has been done then, or never is, and what became of it was seen.
+        (Ok(_), _) => false,
+        // An attempt that cannot have done anything says nothing of those before it.
+        (Err(failure), _) => {
+            was_unsure || matches!(failure.kind(), FailureKind::Silent | FailureKind::Broken)
         }
     }
 }
@@ -178,7 +192,7 @@ impl Asked<'_> {
             self.store.turn_has_come(&path);
         }
         drop(reading);
-        if self.store.turns.is_mine(path.as_bytes()) {
+        if self.store.turns.is_mine(path.as_bytes(), own.place) {
             return Ok(self.holds(own));
         }
         let record = line.holder().map(|holder| Record {
@@ -238,9 +252,7 @@ impl Asked<'_> {
 
     async fn release(self, token: &Token) -> Result<Answer, Trouble> {
         let known = self.known.mine.clone().filter(|own| own.token == *token);
-        let is_mine =
-            |own: &Own| own.holds || self.store.turns.is_mine(self.path(&own.entry).as_bytes());
-        let found = match known.filter(is_mine) {
+        let found = match known.filter(|own| self.is_mine(own)) {
             Some(own) => Some((own.entry, true)),
             None => {
                 let line = self.store.read(self.connection, self.lock).await?;
@@ -302,6 +314,11 @@ impl Asked<'_> {
 
     fn path(&self, entry: &str) -> String {
         format!("{}/{entry}", self.lock)
+    }
+
+    /// Whether an entry is known to hold the lock.
+    fn is_mine(&self, own: &Own) -> bool {
+        own.holds || self.store.turns.is_mine(self.path(&own.entry).as_bytes(), own.place)
     }
 
     /// Our entry of this session, from what is known or from a line.
@@ -367,9 +384,7 @@ impl Asked<'_> {
     /// Our entry of this session, if it holds the lock.
     async fn held(&mut self, token: &Token) -> Result<Option<Own>, Trouble> {
         let known = self.known.mine.clone().filter(|own| own.token == *token);
-        let is_mine =
-            |own: &Own| own.holds || self.store.turns.is_mine(self.path(&own.entry).as_bytes());
-        if let Some(own) = known.filter(is_mine) {
+        if let Some(own) = known.filter(|own| self.is_mine(own)) {
             return Ok(Some(own));
         }
         let line = self.store.read(self.connection, self.lock).await?;
@@ -401,5 +416,25 @@ struct Reading<'a> {
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
         self.store.end_reading(self.lock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_that_was_not_sent_leaves_an_earlier_one_unsure() {
+        let (verb, failed) =
+            (Verb::Inspect, |kind| Err(Failure::new(kind, "the connection broke")));
+        let mut unsure = is_unsure(false, &verb, &failed(FailureKind::Unreachable));
+        assert!(!unsure, "nothing was sent");
+        unsure = is_unsure(unsure, &verb, &failed(FailureKind::Broken));
+        assert!(unsure, "it may have been done");
+        unsure = is_unsure(unsure, &verb, &failed(FailureKind::Unreachable));
+        assert!(unsure, "it may still have been done");
+        let (from, granted) = (b"".as_slice(), || Ok(Answer::Granted { fence: 7 }));
+        assert!(is_unsure(true, &Verb::List { from }, &granted()), "this asks for other locks");
+        assert!(!is_unsure(true, &verb, &granted()), "all that was sent before has been seen");
     }
 }
