@@ -3,12 +3,12 @@
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use quorlock::node::memory::MemoryNode;
-use quorlock::node::{self, ClientId, Node, NodeOptions};
-use quorlock::runtime::{Runtime, TokioRuntime};
+use quorlock::node::{self, Call, Capabilities, ClientId, Failure, Inbox, Node, NodeOptions};
+use quorlock::runtime::{BoxFuture, Runtime, TokioRuntime};
 use quorlock::{Dialect, Locker, MysqlOptions, PostgresOptions, RedisOptions, Settings};
 use quorlock_testkit::conformance::{Backend, CASES};
 use quorlock_testkit::{
@@ -246,7 +246,9 @@ impl Backend for Mysql {
         settings.node_limit = Duration::from_secs(5);
         let builder = Locker::builder().nodes([url.as_str()]).mysql(options.clone());
         builder.admin().init(true).await.expect("a server that is up");
-        by_url_with(&url, client, &options.into(), &settings).await
+        let node = by_url_with(&url, client, &options.into(), &settings).await;
+        let (server, database) = (self.server, self.database.clone());
+        Arc::new(Settled { node, server, database }) as Arc<dyn Node>
     }
 
     async fn gone(&self, client: ClientId) {
@@ -266,6 +268,55 @@ impl Backend for Mysql {
                 + (SELECT COUNT(*) FROM quorlock_ticket) + (SELECT COUNT(*) FROM quorlock_participant)"
         );
         server.sql(&count).trim().parse().expect("a count")
+    }
+}
+
+/// A node whose grant messages come over another connection than its answers. The suite looks at a lock of this name
+/// to be sure that all messages have come: here that takes until the server has none left.
+#[derive(Debug)]
+struct Settled {
+    node: Arc<dyn Node>,
+    server: &'static MariaDbServer,
+    database: String,
+}
+
+impl Settled {
+    const LOOKED_AT: &[u8] = b"looked at";
+}
+
+impl Node for Settled {
+    fn label(&self) -> &str {
+        self.node.label()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), Failure>> {
+        self.node.ready()
+    }
+
+    fn submit(&self, call: Call) {
+        if call.request().name.as_bytes() != Self::LOOKED_AT {
+            return self.node.submit(call);
+        }
+        let (node, server) = (Arc::clone(&self.node), self.server);
+        // A message is deleted once it has been passed on. Those of clients that are gone stay for a while.
+        let count = format!(
+            "USE {}; SELECT COUNT(*) FROM quorlock_message WHERE IS_USED_LOCK(CONCAT('quorlock:', client, ':', \
+             LEFT(SHA1(DATABASE()), 16))) IS NOT NULL",
+            self.database
+        );
+        tokio::task::spawn_blocking(move || {
+            let is_empty = || server.sql(&count) == "0\n";
+            quorlock_testkit::eventually("all messages have come", is_empty);
+            node.submit(call);
+        });
+    }
+
+    fn listen(&self, client: ClientId, node: usize, inbox: Weak<dyn Inbox>) {
+        self.node.listen(client, node, inbox);
     }
 }
 
