@@ -353,7 +353,8 @@ mod tests {
     #[tokio::test]
     async fn anything_else_is_no_lock() {
         let mut state = State::default();
-        state.queue.put(1, place(&TokioRuntime::current(), None));
+        let runtime = TokioRuntime::current();
+        state.queue.put(1, Place { asked_us: 17, ..place(&runtime, None) });
         let whole = state.encode();
         let last = whole.len() - 1;
         for end in 0..last {

@@ -424,7 +424,7 @@ mod tests {
         }
     }
 
-    fn wait<'a>(token: &'a Token, ticket: Ticket) -> Verb<'a> {
+    fn wait(token: &Token, ticket: Ticket) -> Verb<'_> {
         Verb::Wait { token, ttl: TTL, ticket, yielding: false, proposal: proposal(NOW_US) }
     }
 
