@@ -25,7 +25,7 @@ fn begins(then: impl Fn(&mut TcpStream) + Send + 'static) -> (String, Arc<Atomic
             let mut hello = vec![0; u32::from_be_bytes(length).min(1_024) as usize];
             let _ = stream.read_exact(&mut hello);
             // The protocol, the length of the session, its number and its password.
-            let parts = [&0_u32.to_be_bytes()[..], &4_000_u32.to_be_bytes(), &7_u64.to_be_bytes()];
+            let parts = [&0_u32.to_be_bytes()[..], &60_000_u32.to_be_bytes(), &7_u64.to_be_bytes()];
             let body = [parts.concat(), 16_u32.to_be_bytes().to_vec(), vec![5; 16]].concat();
             let length = u32::try_from(body.len()).expect("a short one").to_be_bytes();
             count.fetch_add(1, SeqCst);
@@ -39,12 +39,18 @@ fn begins(then: impl Fn(&mut TcpStream) + Send + 'static) -> (String, Arc<Atomic
 #[tokio::test]
 async fn an_answer_that_is_too_long_is_refused_by_its_header() {
     let (addr, _) = begins(|stream| {
+        let _ = stream.read(&mut [0; 64]);
         let _ = stream.write_all(&(2_u32 << 20).to_be_bytes());
         // It says no more, and does not go away before the client does.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let locker = Locker::builder().nodes([format!("zookeeper://{addr}")]);
-    let error = locker.connect().await.expect_err("no server").to_string();
+    let error = locker
+        .connect_limit(Duration::from_secs(5))
+        .connect()
+        .await
+        .expect_err("no server")
+        .to_string();
     assert!(error.contains("it does not speak as a ZooKeeper server does"), "{error}");
 }
 
