@@ -10,7 +10,7 @@ use super::client::{Client, open};
 use super::needs::{Need, TRIES, lacks, short};
 use super::probe::owner;
 use super::queues::{TICKET_NO, nothing_is_left};
-use super::{Backend, LONG};
+use super::{Backend, ESTIMATE, LONG};
 use crate::eventually_async as eventually;
 
 /// Written, replaced, taken away.
@@ -28,7 +28,7 @@ pub async fn a_note_is_kept_beside_the_record_and_goes_with_an_empty_one(backend
         assert_eq!(holder.looked(&other).await.note.as_deref(), Some(note));
     }
     let left = holder.seen(&node).await.expect("a record").remaining.expect("an end");
-    assert!(left <= LONG, "a note makes nothing last longer: {left:?}");
+    assert!(left <= LONG + ESTIMATE, "a note makes nothing last longer: {left:?}");
     assert!(holder.set_note(&node, "").is_done().await);
     assert_eq!(holder.looked(&node).await.note, None);
     assert!(holder.release(&node).is_done().await);
