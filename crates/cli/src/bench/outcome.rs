@@ -29,6 +29,7 @@ struct Node {
     /// Why it cannot be used.
     trouble: Option<String>,
     round_trip: Option<Duration>,
+    is_file: bool,
     /// The processor time of the server so far, where it tells.
     cpu: Option<Duration>,
     /// How much of a core it needed while many locks were taken at a time.
@@ -42,6 +43,7 @@ impl Node {
             usable: examination.usable,
             trouble: trouble(examination),
             round_trip: micros(examination, "round_trip_median_us"),
+            is_file: examination.fact("kind") == Some(&Fact::Text("sqlite".to_owned())),
             cpu: micros(examination, "cpu_used_us"),
             cpu_share: None,
         }
@@ -127,7 +129,7 @@ impl Outcome {
             return None;
         }
         let shares: Vec<_> = self.nodes.iter().map(|node| node.cpu_share).collect();
-        let far = self.nodes.iter().any(|node| node.round_trip.is_some());
+        let far = self.nodes.iter().any(|node| !node.is_file);
         Some(verdict::limit(self.client_cpu_share(), &shares, far))
     }
 

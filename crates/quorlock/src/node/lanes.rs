@@ -372,6 +372,11 @@ fn may_run(failure: &Failure) -> Failure {
     Failure::new(FailureKind::Silent, text)
 }
 
+/// For how long a failure to connect that may pass is kept to itself. Who connects hears of it before giving up.
+pub(in crate::node) fn kept_back(limit: Duration, context: &NodeContext) -> Duration {
+    limit.min(context.settings.connect_limit * 9 / 10)
+}
+
 /// Whether it may be over soon.
 fn is_passing(failure: &Failure) -> bool {
     use FailureKind::{Broken, Silent, Unreachable};

@@ -56,6 +56,7 @@ use tokio::sync::watch;
 
 use super::cas::{CasNode, Readiness};
 use super::kinds::{Kind, KindTerms};
+use super::lanes::kept_back;
 use super::{Capabilities, Failure, FailureKind, Login, NodeContext, TtlRange};
 use crate::Error;
 use crate::admin::init::Look;
@@ -127,15 +128,20 @@ fn open(index: usize, url: &str, context: &NodeContext) -> Result<CasNode<EtcdSt
     let runtime = &context.runtime;
     let store = Arc::new(EtcdStore::new(client, address.prefix, context.client, runtime));
     let (known, readiness) = watch::channel(None);
-    runtime.spawn(Box::pin(connect(Arc::clone(&store), known, limit)));
+    let limits = (limit, kept_back(limit, context));
+    runtime.spawn(Box::pin(connect(Arc::clone(&store), known, limits)));
     Ok(CasNode::start(address.label, store, readiness, capabilities(), limit, context))
 }
 
 /// Connects, and listens from then on.
-async fn connect(store: Arc<EtcdStore>, known: watch::Sender<Readiness>, limit: Duration) {
+async fn connect(
+    store: Arc<EtcdStore>,
+    known: watch::Sender<Readiness>,
+    (limit, kept_back): (Duration, Duration),
+) {
     let mut closed = store.is_closed.subscribe();
     let serving = async {
-        greet(&store.client, &known, limit, || store.try_rights()).await;
+        greet(&store.client, &known, kept_back, || store.try_rights()).await;
         let mut is_listening = store.is_listening.subscribe();
         let ready = async {
             // A waiter is notified, so nobody waits before that works.
@@ -155,7 +161,7 @@ async fn connect(store: Arc<EtcdStore>, known: watch::Sender<Readiness>, limit: 
 async fn greet<R>(
     client: &Client,
     known: &watch::Sender<Readiness>,
-    limit: Duration,
+    kept_back: Duration,
     try_rights: impl Fn() -> R,
 ) where
     R: Future<Output = Result<(), Failure>>,
@@ -170,7 +176,7 @@ async fn greet<R>(
         let Err(failure) = usable else { return };
         // It may be electing a leader.
         let may_pass = matches!(failure.kind(), FailureKind::Broken | FailureKind::Silent);
-        if !may_pass || began.elapsed() > limit {
+        if !may_pass || began.elapsed() > kept_back {
             known.send_replace(Some(Err(failure)));
         }
         tokio::time::sleep(PAUSE).await;

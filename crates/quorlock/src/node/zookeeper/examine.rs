@@ -16,7 +16,7 @@ use super::trouble::Trouble;
 use super::wire::{CreateMode, Request};
 use super::{USUAL_LIMIT, WINDOW};
 use crate::Error;
-use crate::admin::examine::{Examination, Unnotified, shown, try_out};
+use crate::admin::examine::{Examination, Unnotified, diagnose_round_trips, shown, try_out};
 use crate::node::clock_window::KEEP_TIME;
 use crate::node::dial::dial;
 use crate::node::{Failure, Node, NodeContext};
@@ -27,6 +27,8 @@ const UNNOTIFIED: Unnotified = Unnotified::Wrong(
 );
 /// Where members say who they are. Everybody may read it.
 const CONFIG: &str = "/zookeeper/config";
+/// So many round trips are measured.
+const SAMPLES: usize = 5;
 /// A member says no more than this of itself.
 const LONGEST_STATE: u64 = 16 << 10;
 
@@ -73,8 +75,27 @@ async fn look(
     compare_clocks(examination, client, &connection, context)
         .await
         .map_err(|trouble| trouble.failure(chroot))?;
+    measure(examination, &connection, context).await.map_err(|trouble| trouble.failure(chroot))?;
     diagnose_ensemble(examination, &connection).await;
     connection.close().await;
+    Ok(())
+}
+
+/// How long it takes to ask the leader.
+pub(super) async fn measure(
+    examination: &mut Examination,
+    connection: &Connection,
+    context: &NodeContext,
+) -> Result<(), Trouble> {
+    let mut samples = Vec::with_capacity(SAMPLES);
+    for _ in 0..SAMPLES {
+        let sent = context.runtime.now();
+        connection.send(Request::sync("/")).await?;
+        samples.push(context.runtime.now().since(sent));
+    }
+    let mut settings = context.settings.clone();
+    settings.fit(&[super::capabilities()], None);
+    diagnose_round_trips(examination, samples, &settings);
     Ok(())
 }
 
@@ -145,9 +166,11 @@ async fn diagnose_member(
         Some("standalone") => examination.ok("leader", format!("{name} stands alone")),
         Some(_) => {}
         None => {
-            let text = format!(
-                "whether {name} leads is not known: the command srvr is off there (4lw.commands.whitelist)"
-            );
+            let why = match is_secure {
+                true => "members are asked for that without TLS alone",
+                false => "the command srvr is off there (4lw.commands.whitelist)",
+            };
+            let text = format!("whether {name} leads is not known: {why}");
             examination.ok("leader", text);
         }
     }
@@ -188,7 +211,6 @@ async fn compare_clocks(
     let took = Duration::from_micros(wall_us(&*context.runtime).saturating_sub(sent_us));
     let Some(stat) = stat.await? else { return Ok(()) };
     drop(connection.send(Request::delete(&path)));
-    examination.number("round_trip_us", took.as_micros());
     let leader_us = stat.written_ms.saturating_mul(1_000).saturating_add(500);
     let middle_us = i64::try_from(sent_us).unwrap_or(i64::MAX).saturating_add(micros(took) / 2);
     diagnose_clock(examination, leader_us.saturating_sub(middle_us), took / 2);

@@ -65,6 +65,7 @@ use tokio::sync::watch;
 use super::cas::{CasNode, Readiness, Window};
 use super::clock_window::{self, CLIENTS_APART, CLOCK_AHEAD, CLOCK_BEHIND};
 use super::kinds::{Kind, KindTerms};
+use super::lanes::kept_back;
 use super::{Capabilities, Failure, FailureKind, Login, NodeContext};
 use crate::Error;
 use crate::admin::init::Look;
@@ -151,24 +152,24 @@ fn open(
     let runtime = &context.runtime;
     let store = Arc::new(ZooKeeperStore::new(client, context.client, runtime));
     let (known, readiness) = watch::channel(None);
-    runtime.spawn(Box::pin(connect(Arc::clone(&store), known, limit)));
+    runtime.spawn(Box::pin(connect(Arc::clone(&store), known, kept_back(limit, context))));
     let store = Arc::new(store);
     Ok(CasNode::start(address.label, store, readiness, capabilities(), limit, context))
 }
 
 /// Keeps a session, and listens on it, until the client wants nothing more.
-async fn connect(store: Arc<ZooKeeperStore>, known: watch::Sender<Readiness>, limit: Duration) {
+async fn connect(store: Arc<ZooKeeperStore>, known: watch::Sender<Readiness>, kept_back: Duration) {
     let mut closed = store.is_closed.subscribe();
     tokio::select! {
         _ = closed.wait_for(|is| *is) => {}
-        () = keep_session(&store, &known, limit) => {}
+        () = keep_session(&store, &known, kept_back) => {}
     }
 }
 
 async fn keep_session(
     store: &Arc<ZooKeeperStore>,
     known: &watch::Sender<Readiness>,
-    limit: Duration,
+    kept_back: Duration,
 ) {
     let began = tokio::time::Instant::now();
     let (mut pauses, mut is_first) = (Pauses::new(), true);
@@ -214,7 +215,7 @@ async fn keep_session(
         };
         // It may be electing a leader.
         let may_pass = matches!(failure.kind(), FailureKind::Broken | FailureKind::Silent);
-        if !may_pass || began.elapsed() > limit {
+        if !may_pass || began.elapsed() > kept_back {
             known.send_if_modified(|known| {
                 let is_news = matches!(known, None | Some(Err(_)));
                 if is_news {

@@ -43,7 +43,7 @@ use super::{LEAST_FOR_MEMBER, MEMBERS_TRIED, USUAL_LIMIT};
 use crate::Error;
 use crate::admin::init::Look;
 use crate::node::kinds::{Kind, KindTerms};
-use crate::node::lanes::{LaneNode, Readiness};
+use crate::node::lanes::{LaneNode, Readiness, kept_back};
 use crate::node::{Capabilities, Login, NodeContext};
 use quorlock_protocol::Drift;
 use store::MutexStore;
@@ -96,7 +96,7 @@ fn open(
     let store =
         Arc::new(store_at(&address, (limit / MEMBERS_TRIED).max(LEAST_FOR_MEMBER), context)?);
     let (known, readiness) = watch::channel(None);
-    context.runtime.spawn(Box::pin(connect(Arc::clone(&store), known, limit)));
+    context.runtime.spawn(Box::pin(connect(Arc::clone(&store), known, kept_back(limit, context))));
     Ok(LaneNode::serve(address.label, store, readiness, capabilities(), limit, context))
 }
 
@@ -111,11 +111,11 @@ fn store_at(
     Ok(MutexStore::new(client, prefix, &context.runtime, limit))
 }
 
-async fn connect(store: Arc<MutexStore>, known: watch::Sender<Readiness>, limit: Duration) {
+async fn connect(store: Arc<MutexStore>, known: watch::Sender<Readiness>, kept_back: Duration) {
     let mut closed = store.is_closed.subscribe();
     tokio::select! {
         _ = closed.wait_for(|is| *is) => {}
-        () = super::greet(&store.client, &known, limit, || store.try_rights()) => {
+        () = super::greet(&store.client, &known, kept_back, || store.try_rights()) => {
             known.send_replace(Some(Ok(capabilities())));
         }
     }

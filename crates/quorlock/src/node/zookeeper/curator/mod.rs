@@ -60,7 +60,7 @@ use super::{LEAST_FOR_MEMBER, MEMBERS_TRIED, USUAL_LIMIT, label};
 use crate::Error;
 use crate::admin::init::Look;
 use crate::node::kinds::{Kind, KindTerms};
-use crate::node::lanes::{LaneNode, Readiness};
+use crate::node::lanes::{LaneNode, Readiness, kept_back};
 use crate::node::{Capabilities, FailureKind, Login, NodeContext, RecordEnd, TtlRange};
 use quorlock_protocol::Drift;
 use store::CuratorStore;
@@ -124,7 +124,7 @@ fn open(
     let for_member = (limit / MEMBERS_TRIED).max(LEAST_FOR_MEMBER);
     let store = Arc::new(store_at(&address, for_member, context)?);
     let (known, readiness) = watch::channel(None);
-    context.runtime.spawn(Box::pin(connect(Arc::clone(&store), known, limit)));
+    context.runtime.spawn(Box::pin(connect(Arc::clone(&store), known, kept_back(limit, context))));
     Ok(LaneNode::serve(address.label, store, readiness, capabilities(None), limit, context))
 }
 
@@ -140,18 +140,18 @@ fn store_at(
 }
 
 /// Keeps a session until the client wants nothing more.
-async fn connect(store: Arc<CuratorStore>, known: watch::Sender<Readiness>, limit: Duration) {
+async fn connect(store: Arc<CuratorStore>, known: watch::Sender<Readiness>, kept_back: Duration) {
     let mut closed = store.is_closed.subscribe();
     tokio::select! {
         _ = closed.wait_for(|is| *is) => {}
-        () = keep_session(&store, &known, limit) => {}
+        () = keep_session(&store, &known, kept_back) => {}
     }
 }
 
 async fn keep_session(
     store: &Arc<CuratorStore>,
     known: &watch::Sender<Readiness>,
-    limit: Duration,
+    kept_back: Duration,
 ) {
     let began = tokio::time::Instant::now();
     let mut pauses = Pauses::new();
@@ -179,7 +179,7 @@ async fn keep_session(
         };
         // It may be electing a leader.
         let may_pass = matches!(failure.kind(), FailureKind::Broken | FailureKind::Silent);
-        if !may_pass || began.elapsed() > limit {
+        if !may_pass || began.elapsed() > kept_back {
             known.send_if_modified(|known| {
                 let is_news = matches!(known, None | Some(Err(_)));
                 if is_news {
