@@ -38,7 +38,8 @@ fn page(man: &Man) -> String {
     // Writing to memory cannot fail.
     let _ = man.render(&mut bytes);
     let text = String::from_utf8_lossy(&bytes);
-    let mut page = String::new();
+    // Long URLs leave nothing to stretch a line by.
+    let mut page = ".ad l\n".to_owned();
     let mut as_it_is = false;
     for line in text.lines() {
         if line.starts_with("  ") != as_it_is {

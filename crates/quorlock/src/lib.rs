@@ -61,8 +61,8 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// So does the one of the recipes.
-#[cfg(doctest)]
+/// So do those of the recipes.
+#[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../../../docs/recipes/fencing.md")]
 struct Recipes;
 
